@@ -320,13 +320,13 @@ def test_an_unpacked_archive_notices_changed_settings_after_one_command(archive,
     touch(unpacked)
     assert "Nothing to be done" in plan(unpacked, "--cores", "1", "--", TARGET)
     text = plan(unpacked, *changed)
-    assert job_counts(text) == {"dpo": 1, "state": 1, "evaluate": 1}
+    assert job_counts(text) == {"dpo": 3, "candidates": 2, "pairs": 2, "state": 1, "evaluate": 1}
     assert "Params have changed since last execution" in text
 
 
 @pytest.mark.slow
 def test_a_stage_of_a_cell_is_redone_with_what_follows_it(archive):
-    on = ["dpo", "state", "evaluate"]
+    on = ["dpo", *2 * ["candidates", "pairs", "dpo"], "state", "evaluate"]  # the later rounds too
     assert job_counts(plan(archive, "--cores", "1", "-f", "--", TARGET)) == {"evaluate": 1}
     assert job_counts(plan(archive, "--cores", "1", "-R", "dpo", "--", TARGET)) == Counter(on)
     from_candidates = ["candidates", "pairs", *on]
@@ -342,7 +342,7 @@ ALIGNED = {"candidates", "pairs", "dpo"} | STATED
     ("evaluation: {bootstrap: 9}", {"evaluate"}),
     ("evaluation: {readout: mean}", {"state", "evaluate"}),
     ("evaluation: {readout: mode}", STATED),
-    ("dpo: {leave_one_out: true}", {"pairs", "dpo"} | STATED),
+    ("dpo: {rounds: 1, leave_one_out: true}", {"pairs", "dpo"} | STATED),
     ("confidence: {temperature: 2.0}", ALIGNED),
     ("training: {lora: {r: 8}}", {"sft"} | ALIGNED),
     ("answers: {samples: 5}", {"sample", "surrogate", "sft"} | ALIGNED),

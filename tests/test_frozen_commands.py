@@ -15,8 +15,8 @@ from conftest import ROOT
 
 FROZEN = ROOT / "tests" / "frozen"
 RUNS = {
-    "paper": [],
-    "24gb": ["--configfile", "config/24gb.yaml"],
+    "paper": ["--configfile", "tests/data/one_round.yaml"],
+    "24gb": ["--configfile", "config/24gb.yaml", "tests/data/one_round.yaml"],
     "demo": ["--configfile", "config/demo.yaml"],
     "field": ["--configfile", "config/demo.yaml", "config/field.yaml"],
 }

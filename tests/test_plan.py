@@ -150,8 +150,8 @@ def test_jobs_are_those_that_snakemake_plans(folder, more):
 
 def test_the_paper_is_estimated_before_anything_is_there(folder):
     found = table(called(folder))
-    assert found["total"][0] == 134 and found["total"][5] == 25.42
-    assert table(called(folder, "--gpu", "A100"))["total"][5] == 75.732
+    assert found["total"][0] == 186 and found["total"][5] == 30.351
+    assert table(called(folder, "--gpu", "A100"))["total"][5] == 89.481
     for rule, line in found.items():  # the parts are the total, and a job is one of them
         assert line[5] >= line[6] > 60 / 3600, rule
     assert found["total"][5] == pytest.approx(sum(line[5] for rule, line in found.items() if rule != "total"), abs=0.01)
@@ -162,12 +162,13 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
 
 
 def test_time_limits_are_three_times_the_estimate_of_each_job():
-    config, cell = changed(), graph.Cell("mmlu", "llama3-8b")
+    aligned = {"dpo": {"rounds": 1, "epochs": 3}}
+    config, cell = changed(**aligned), graph.Cell("mmlu", "llama3-8b")
     jobs = {
         name: graph.Stage(rule, cell, name) for rule, name in (("dpo", "dpo"), ("state", "orce"), ("elicit", "cot"))
     }
     assert {name: plan.minutes(config, job) for name, job in jobs.items()} == {"dpo": 182, "orce": 30, "cot": 31}
-    assert plan.minutes(changed(training={"gpus": 4}), jobs["dpo"]) == 48  # a minute of each is the load
+    assert plan.minutes(changed(**aligned, training={"gpus": 4}), jobs["dpo"]) == 48  # a minute of each is the load
     unknown = copy.deepcopy(PAPER)
     unknown["models"]["llama3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
     assert plan.minutes(typed(unknown), jobs["dpo"]) == plan.minutes(config, None) == 720
@@ -177,7 +178,7 @@ def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_s
     text = called(folder).partition("GPU-hours by training's share of the peak")[2]
     hours = {line[:3]: [float(one) for one in line.split()[1:4]] for line in text.splitlines() if line[2:3] == "%"}
     assert hours == {
-        "25%": [25.4, 75.7, 193.7], "30%": [22.5, 66.4, 167.3], "34%": [20.7, 60.9, 151.8], "45%": [17.6, 50.9, 123.4],
+        "25%": [30.4, 89.5, 218.9], "30%": [27.4, 80.2, 192.6], "34%": [25.7, 74.7, 177.0], "45%": [22.5, 64.6, 148.6],
     }  # fmt: skip
     page = (ROOT / "docs" / "performance.md").read_text()
     assert text in page, "docs/performance.md should have: " + text

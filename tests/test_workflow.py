@@ -45,7 +45,7 @@ def job_counts(text) -> Counter:
 
 PLANNED = {
     "prompts": 10, "overlap": 4, "fetch": 3, "sample": 12, "surrogate": 12, "elicit": 2 * 12, "sft": 9, "train": 9,
-    "candidates": 9, "pairs": 9 + 4, "dpo": 9 + 4, "state": 4 * 12 + 4 + 2 * 3, "derive": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
+    "candidates": 9 + 2 * 13, "pairs": 3 * 13, "dpo": 3 * 13, "state": 4 * 12 + 4 + 2 * 3, "derive": 12, "evaluate": 7 * 3 * 4 + 4 + 2 * 3, "table": 6,
     "tables": 1, "paper_tables": 1,
 }  # fmt: skip
 
@@ -64,11 +64,11 @@ def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(projec
 def test_one_cell_or_table_plans_only_what_it_needs(project):
     text = plan("--cores", "all", "--", "results/mmlu/llama3-8b/orce/metrics.json", folder=project)
     assert job_counts(text) == {
-        "prompts": 3, "fetch": 1, "sample": 1, "surrogate": 1, "sft": 1, "candidates": 1,
-        "pairs": 1, "dpo": 1, "state": 1, "evaluate": 1,
+        "prompts": 3, "fetch": 1, "sample": 1, "surrogate": 1, "sft": 1, "candidates": 3,
+        "pairs": 3, "dpo": 3, "state": 1, "evaluate": 1,
     }  # fmt: skip
     counts = job_counts(plan("--cores", "all", "--", "paper_tables/ablation.tex", folder=project))
-    assert (counts["evaluate"], counts["dpo"], counts["table"], counts["sample"]) == (6, 5, 1, 1)
+    assert (counts["evaluate"], counts["dpo"], counts["table"], counts["sample"]) == (6, 3 * 5, 1, 1)
     for target, trained in (
         ("results/reclor/qwen3-8b/orce/metrics.json", "results/logiqa/qwen3-8b/dpo/manifest.json"),
         ("results/mmlu/qwen3-8b/sft-from-llama3-8b/metrics.json", "results/mmlu/llama3-8b/sft/manifest.json"),
@@ -80,8 +80,7 @@ def test_one_cell_or_table_plans_only_what_it_needs(project):
 @pytest.mark.slow
 def test_more_rounds_sample_candidates_again_from_the_model_before(project):
     target = "results/mmlu/llama3-8b/orce/metrics.json"
-    (project / "more.yaml").write_text("dpo: {rounds: 3}")
-    text = plan("-p", "--cores", "all", "--configfile", "more.yaml", "--", target, folder=project)
+    text = plan("-p", "--cores", "all", "--", target, folder=project)
     counts = job_counts(text)
     assert [counts[rule] for rule in ("candidates", "pairs", "dpo")] == [3, 3, 3]
     # Only the first round's candidates come from DPO's reference, the warm start.

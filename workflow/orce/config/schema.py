@@ -216,11 +216,10 @@ class Preference(Optimisation, kw_only=True):
 
 
 class Alignment(Preference, kw_only=True):
-    rounds: Count  # how often candidates are sampled and (C, K) computed (times)
+    rounds: Count  # how often candidates are sampled and (C, K) computed, before each training of dpo.epochs (times)
     reference: Literal["stated", "mean"]  # C of (C, K): what the model states, or the mean of its distribution
     leave_one_out: bool  # leave a prompt's own entry out of the reference set (C, K)
-    # which pairs DPO sees: all, or improving: those whose preferred confidence raises r_s(C, K) (default: all)
-    accept: Literal["all", "improving"] | UnsetType = UNSET
+    accept: Literal["all", "improving"]  # pairs that DPO sees: all, or those whose preferred confidence raises r_s(C, K)
 
 
 class Tune(Part, kw_only=True):

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from typing import Annotated, Self
 
 import numpy as np
-from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
@@ -38,7 +37,7 @@ class Settings(OfTask, kw_only=True):
     reference: str
     leave_one_out: bool
     seed: int
-    accept: str | UnsetType = UNSET
+    accept: str = "all"
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
@@ -69,8 +68,8 @@ def run(
         distinct = len({candidate.stated for candidate in drawn})
         raise BadInput(
             f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
-            f"{distinct} distinct value(s)). The warm start says the same for every pair: give it more examples or "
-            "epochs, or raise confidence.temperature"
+            f"{distinct} distinct value(s)). The model says the same for every pair, or nothing that improves the order: "
+            "give SFT more examples or epochs, raise confidence.temperature, or set dpo.accept: all"
         )
     store.write(out, records, settings, manifest, skipped=skipped, reference_spearman=correlation)
 
@@ -104,8 +103,9 @@ def preference_records(
     stated, kappa = reference_set(candidates, settings.reference)
     score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    improving = settings.accept == "improving"  # whatever the reward
-    gains = score(spearman_marginal, stated, kappa, confidences, kappa, correct) if improving else None
+    gains = None
+    if settings.accept == "improving":  # under every reward alike, so that rows of an ablation differ in the reward alone
+        gains = score(spearman_marginal, stated, kappa, confidences, kappa, correct)
     chosen = select_pairs(rewards, confidences, settings.seed, gains)
 
     def turn(confidence: float) -> Messages:
