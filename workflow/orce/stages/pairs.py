@@ -104,7 +104,7 @@ def preference_records(
     score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
     gains = None
-    if settings.accept == "improving":  # under every reward alike, so that rows of an ablation differ in the reward alone
+    if settings.accept == "improving":  # under every reward, so that an ablation's rows differ in the reward alone
         gains = score(spearman_marginal, stated, kappa, confidences, kappa, correct)
     chosen = select_pairs(rewards, confidences, settings.seed, gains)
 
