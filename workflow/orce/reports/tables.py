@@ -247,7 +247,7 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
     if widths.get("ece"):
-        notes.append(f"Half the interval: ECE {median(widths['ece']) / 2:.3f} (median over the rows).")
+        notes.append(f"Half of the interval: ECE {median(widths['ece']) / 2:.3f} (median over the rows).")
     if any(cell.readout == "mode" for cell in by_row.values()):
         notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
     if any(map(second_reading, by_row.values())):
