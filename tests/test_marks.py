@@ -67,9 +67,11 @@ def test_replies_that_nobody_here_wrote_are_read_whole_or_not_at_all(folder):
 def test_thoughts_are_no_answer(thought):
     assert extract.number(thought.example) == "18"
     assert re.search(thought.begins, thought.example) and re.search(thought.ends, thought.example)
-    assert AsGiven.display("Doha\nConfidence: 0", {"choices": None}) == "Doha", (
-        "what an answer says of itself is not judged"
-    )
+
+
+@pytest.mark.parametrize("case", cases("own_confidence"), ids=lambda case: case["answer"][-40:])
+def test_what_an_answer_says_of_its_own_confidence_is_not_judged(case):
+    assert AsGiven.display(case["answer"], {"choices": None}) == case["shown"]
 
 
 @pytest.mark.parametrize(("solution", "answer"), GSM8K)

@@ -15,6 +15,7 @@ from orce import judging, tasks
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import Messages
+from orce.runtime import process
 from orce.runtime.process import USUAL
 from orce.stage_settings import Model, Source, typed
 from orce.tasks import choice, drop
@@ -85,6 +86,9 @@ class Judge:
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
         prompts = [self.prompt(record) for record in records]
+        answers = [record["answer"] or "" for record in records if self.task is AsGiven and not record.get("choices")]
+        stating = sum(without_confidence(answer) != answer for answer in answers)
+        process.count_prompts("had an answer that states its own confidence, which is taken off", stating, len(records))
         stated = judging.state(self.reader, prompts, mode=self.readout == "mode")
         return [
             record | {"confidence": getattr(result, self.readout)} | result.written()

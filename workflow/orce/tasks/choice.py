@@ -88,6 +88,8 @@ def chosen(text: str, example: Example) -> str | None:
     """
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
+    if letter := _same_text(plain(text), choices):
+        return letter  # also where it speaks of a confidence
     before_cjk = rf"(?<![A-Za-z])([{letters(choices)}])(?=[\u3040-\u9fff\uac00-\ud7af])"  # Bです
     for statement in statements(re.sub(before_cjk, r"\1 ", plain(text)), short=False):
         text_lines = lines(statement)

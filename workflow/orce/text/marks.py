@@ -115,10 +115,18 @@ ASKED = r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:"  # a question that the model go
 CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
 # How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
 # brackets, the search would take minutes.
+_NAMED = r"confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty"
+_ABROAD = "confiance|Konfidenz|Sicherheit|confianza|confiança|fiducia|уверенность|置信度|信心|確信度"
+_UNIT = r"(?:\s?(?:-|–|to)\s?\d[\d.,]*)?\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+)"
 CONFIDENCE = (
-    r"""(?<![\s,;.(<])[\s,;.(<]*\b(?:(?:my|the|overall|with|and|a)\ ){0,4}(?:confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty)\b[^\n:=\d]{0,30}
-        (?:[:=]?\s*[~\d.][\d.,]*|[:=]\s*(?:very\ )?(?:high|low|medium|moderate)\b)(?:\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+))?[)\]>]?""",
-    r"""(?<![\s,;.(\d])[\s,;.(]*(?:\b(?:and\ )?I(?:'m|\ am)\ )?(?:about\ |roughly\ )?(?<!\d)(?<!are\ |\ be\ )\d+(?:\.\d+)?\ ?%\ (?:sure|certain|confident)\b[)]?""",
+    # "Confidence (0-100): 85"; without a sign, what is a probability or ends its clause.
+    rf"""(?<![\s,;.(<\[*])[\s,;.(<\[*]*"?\b(?:(?:my|the|overall|with|and|a)\ ){{0,4}}
+        (?:(?:{_NAMED}|{_ABROAD})\b[^\n:=：>|\d(]{{0,30}}(?:\([^)\n]{{1,30}}\)|\d+\ ?(?:-|to|and)\ ?\d+)?[^\n:=：>|\d(]{{0,9}}[:=：>|][\s*]*
+            (?:[~\d.][\d.,]*(?:{_UNIT})?|(?:very\ )?(?:high|low|medium|moderate)\b|[a-z -]{{3,30}}\ percent\b)
+        |(?:{_NAMED})\b(?:\ (?:level|score|in|for|this|that|my|the|answer|is|of|at|about|around)\b){{0,6}}\s*
+            (?:~?\d[\d.,]*{_UNIT}|[01]?\.\d+|\d+(?=\s*(?:[.,;)\]\n]|\Z))))[)\]>*"]*(?:</confidence>)?(?:\.(?=\s*(?:\Z|<)))?""",
+    r"""(?<![\s,;.(])[\s,;.(]*(?:\b(?:and\ )?(?:I(?:'m|\ am|\ have)|with)\ )?(?:about\ |roughly\ )?(?<!\d)(?<!\d\.)(?<!are\ |\ be\ )\d+(?:\.\d+)?\ ?(?:%|percent)
+        \ (?:(?:sure|certain|confident)\b|(?:confidence|certainty)(?:\ in(?:\ (?:it|this|that|my|the|answer)){1,3})?(?=[\s.)]*(?:\n|\Z)))[)]?(?:\.(?=\s*(?:\Z|<)))?""",
 )
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
