@@ -45,12 +45,6 @@ rule all:
         "Tables, figures and metrics.csv are there"
 
 
-def refuse(wildcards):
-    """Raises BadInput: no rule makes this target."""
-    target = f"results/{wildcards.unknown}"
-    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
-
-
 # Catches misspelt targets: Snakemake's own message could not list the valid names.
 rule unknown_target:
     input:

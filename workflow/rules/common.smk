@@ -160,6 +160,12 @@ def reads(name):
     return lambda wildcards: make.inputs(CONFIG, stage(name, wildcards))
 
 
+def refuse(wildcards):
+    """Raises BadInput: no rule makes this target."""
+    target = f"results/{wildcards.unknown}"
+    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
+
+
 def table_metrics(names):
     """metrics.json files of the rows of some tables, each once, in the order of the tables."""
     tables = [layout.metrics_paths(CONFIG.tables[name], REGISTRY) for name in names]

@@ -2,7 +2,6 @@
 
 import base64
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from orce.errors import BadInput
 from orce.runtime.modules import Contract, from_file, is_conversation, is_pair, is_read, kept, require
 
-Function = Callable[..., Any] | None
+Function = Any  # a function, or None in a method of another kind
 # Of hidden states, and their file, states/FILE.jsonl.
 PLACES = {"question": "answers", "answer": "answers", "judge": "judge"}
 DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the layers whose states are kept, as shares of the model's

@@ -196,8 +196,8 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=literal(cell.label))
     read, title = [(one, one.stated) for one in series if one.stated], "AURC"
-    if read:
-        usual = most_judged([stated for _, stated in read])
+    usual = most_judged([stated for _, stated in read]) if read else None
+    if usual:
         for name, order, dash in (("Random", 0 * usual.correct, (0, (1, 1))), ("Perfect", usual.correct, "-")):
             coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
             label = f"{name} order {risk.mean():.3f}"
@@ -207,7 +207,7 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
         _say(axes, "no confidences")
     for number, (one, stated) in enumerate(read):
         (color, marker, dash), n = look(one.method), len(stated.ids)
-        other = OTHER if stated.answers != usual.answers else ""
+        other = OTHER if usual and stated.answers != usual.answers else ""
         unread = f" ({stated.unread} unread)" if stated.unread else ""
         label = f"{one.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
         # Marks of different methods are at different coverages, so that one curve does not hide another's.
@@ -278,7 +278,7 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
         nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
         for panel in (sc, nrd):
             panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-            panel.yaxis.get_major_locator().set_params(nbins=4)
+            panel.locator_params(axis="y", nbins=4)
     figure.align_labels()
     return figure
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import median, mode
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 from msgspec import structs
@@ -38,7 +38,10 @@ TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
 REPLACED = 0.1
 TIE = 1e-12  # methods with the same answers may differ in accuracy by rounding of their sums: that is a tie
 DAGGER = "†"
-TEX_SIGNS = ("<%", "%>", "<<", ">>", "<#", "#>")  # of a template's blocks, values and comments: braces are LaTeX's own
+TEX_SIGNS = {  # of a template's blocks, values and comments: braces are LaTeX's own
+    "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<", "variable_end_string": ">>",
+    "comment_start_string": "<#", "comment_end_string": "#>",
+}  # fmt: skip
 TEX_SPECIAL = {
     DAGGER: r"\textdagger{}", COLLAPSED: r"\textdaggerdbl{}", "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
@@ -299,13 +302,10 @@ def tex_escape(text: str) -> str:
 
 def rendered(template: str, **values) -> str:
     """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
-    tex, form = (
-        template.endswith(".tex.j2"),
-        {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True},
-    )
-    checked = {"undefined": jinja2.StrictUndefined, "autoescape": not tex}
-    loader = jinja2.FileSystemLoader(TEMPLATES)
-    environment = jinja2.Environment(*(TEX_SIGNS if tex else ()), loader=loader, **checked, **form)
+    tex = template.endswith(".tex.j2")
+    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    options |= {"undefined": jinja2.StrictUndefined} | (TEX_SIGNS if tex else {"autoescape": True})
+    environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), **options)
     environment.filters |= {"tex": tex_escape, "decimals": decimals}
     return environment.get_template(template).render(**values)
 

@@ -138,7 +138,7 @@ def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
         kind = what.removesuffix(" set").replace("data", "dataset")
         try:
             about = HfApi().repo_info(name, revision=revision, repo_type=kind, files_metadata=True, timeout=PATIENCE)
-            files = {file.rfilename: file.size or 0 for file in about.siblings or []}
+            files = {file.rfilename: file.size or 0 for file in getattr(about, "siblings", None) or []}
             # A gated repository is described to everyone, and its files are sent to those with access.
             url = hf_hub_url(name, max(files, key=files.__getitem__), repo_type=kind, revision=about.sha)
             get_hf_file_metadata(url, timeout=PATIENCE)
