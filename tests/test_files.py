@@ -184,7 +184,7 @@ def test_a_step_that_resumes_refuses_a_device(tmp_path):
         next(files.in_chunks(tmp_path / "pipe", [1], 1, "tag", lambda chunk: [{} for _ in chunk]))
     assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
     (tmp_path / "work").mkdir()
-    with pytest.raises(BadInput, match="not a folder"):
+    with pytest.raises(BadInput, match="pipe: is a file, and the output is a folder"):
         files.publish_folder(tmp_path / "work", tmp_path / "pipe")
     assert (tmp_path / "pipe").is_fifo()
 
