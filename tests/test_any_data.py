@@ -73,17 +73,7 @@ def qa(equality, *reference):
     return asked | {"reference": [*reference], "equality": equality}
 
 
-@pytest.mark.parametrize(("equality", "reference", "text", "right"), [
-    ("exact", "Paris", "Paris", True),
-    ("exact", "Paris", "paris", False),
-    ("normalised", "The Beatles", "beatles!", True),
-    ("normalised", "Mark Twain", "Answer: Mark  Twain", True),
-    ("normalised", "Mark Twain", "Twain", False),
-    ("numeric", "1,200", "The answer is 1200.0.", True),
-    ("numeric", "72", "He pays 3 * 24 = 72 dollars", True),
-    ("numeric", "72", "$73", False),
-    ("numeric", "72", "I do not know", False),
-])  # fmt: skip
+@pytest.mark.parametrize(("equality", "reference", "text", "right"), cases("equalities"))
 def test_equalities(equality, reference, text, right):
     task, example = tasks.get("qa"), qa(equality, reference)
     assert task.score(task.extract(text, example), example)["correct"] is right

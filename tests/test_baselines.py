@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import wheels
-from conftest import ARITHMETIC, ROOT, typed
+from conftest import ARITHMETIC, ROOT, cases, typed
 from test_config import deep_merge
 
 from orce import methods, stages, tasks
@@ -253,15 +253,7 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
 
-@pytest.mark.parametrize(("over", "message"), [
-    ({"datasets__arithmetic__calibrate_on": "worldfacts"}, "'worldfacts' is not a dataset with confidence_from: arithm"),
-    ({"datasets__fit__splits": {"test": {"from": "test"}}}, "'fit' has the test questions of this dataset"),
-    ({"tables__mine__dataset": "worldfacts"}, r"sft\+platt needs datasets.worldfacts.calibrate_on"),
-    ({"tables__mine__methods": ["sft+plat"]}, "unknown calibration 'plat'.*isotonic, platt, temperature"),
-    ({"tables__mine__methods": ["platt"]}, r"'platt' is a calibration; .* METHOD\+platt, as in sft\+platt"),
-    ({"datasets__fit__splits": {"test": {"from": "train", "size": 50}}, "datasets__arithmetic__splits__sft": {"from": "train"}},
-     r"datasets.fit.splits.test.from: datasets.arithmetic.splits.sft takes 'train' too; give that a size"),
-])  # fmt: skip
+@pytest.mark.parametrize(("over", "message"), cases("unfit"))
 def test_what_cannot_be_fitted_is_told(over, message):
     with pytest.raises(BadInput, match=message):
         configuration.check(config(**over))

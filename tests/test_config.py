@@ -9,7 +9,7 @@ from functools import partial
 import dry_run
 import pytest
 import yaml
-from conftest import ARITHMETIC, ROOT, program, typed
+from conftest import ARITHMETIC, ROOT, cases, program, typed
 from msgspec.structs import replace
 from small_matrix import SNAKEMAKE
 
@@ -140,14 +140,7 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
-@pytest.mark.parametrize(("section", "name", "over", "expected"), [
-    ("datasets", "mmlu", {"path": "."}, {"path": "."}), ("datasets", "mmlu", {"hub": None, "path": "."}, {"path": "."}),
-    ("datasets", "mmlu", {"revision": None}, {"hub": "cais/mmlu", "config": "all"}),
-    ("datasets", "mmlu", {"config": "law", "revision": "v2"}, {"hub": "cais/mmlu", "config": "law", "revision": "v2"}),
-    ("models", "qwen3-8b", {"path": "model"}, {"path": "model"}), ("models", "smollm2", {"path": "model"}, {"path": "model"}),
-    ("models", "qwen3-8b", {"server": "http://x/v1", "model": "y"}, {"server": "http://x/v1", "model": "y"}),
-    ("models", "qwen3-8b", {"hub": None, "path": "model"}, {"path": "model"}),
-])  # fmt: skip
+@pytest.mark.parametrize(("section", "name", "over", "expected"), cases("replaced_sources"))
 def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section, name, over, expected):
     """smollm2: the demo's packaged weights."""
     config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
@@ -189,17 +182,7 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(second, sa
         configuration.data(checked)
 
 
-@pytest.mark.parametrize(("sft", "rl", "message"), [
-    ("1/3", "2/3", None),
-    ("1/3", None, None),
-    (None, "2/3", None),
-    (4189, None, None),
-    (None, None, "datasets.logiqa.splits.rl.size: without a size it takes what is left of 'train', and nothing"),
-    ("2/3", "2/3", "datasets.logiqa.splits: the shares of 'train' come to 4/3, and nothing is left for more"),
-    ("1/1", None, "the shares of 'train' come to 1, and nothing is left"),
-    ("a third", "2/3", r"datasets.logiqa.splits.sft.size: 'a third'; expected .*1/3 is that share"),
-    ("1/0", "2/3", r"datasets.logiqa.splits.sft.size: '1/0'; expected integer"),
-])  # fmt: skip
+@pytest.mark.parametrize(("sft", "rl", "message"), cases("split_sizes"))
 def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
     config = copy.deepcopy(PAPER)
     splits = {name: {"from": "train", "size": size} for name, size in (("sft", sft), ("rl", rl))}

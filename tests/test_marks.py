@@ -103,16 +103,7 @@ def test_a_text_that_was_cut_off_has_no_last_line():
     assert QA.extract(marked, example("numeric", "540")) == "540"
 
 
-@pytest.mark.parametrize(("text", "gold"), [
-    ("<answer> 9 </answer> <analysis> The prime factors of 196 are right, the answer is clear. </analysis>", "9"),
-    ("Answer: 9\nConfidence: 80%", "9"), ("The final answer is 9. I am 80% sure.", "9"), ("$36", "\\$36"),
-    ("So $x = \\boxed{\\frac{1}{2}}$.", "0.5"), ("11sqrt(2)", "11\\sqrt2"), ("<answer>pi</answer>", "\\pi"),
-    ("<answer>Evelyn</answer>", "\\text{Evelyn}"), ("The roots are $2, 1$.", "1,2"), ("x = 5", "5"),
-    ("<answer> The range of \\( y = \\log_2 x \\) for \\( 0 < x < 1 \\) is \\((-\\infty, 0]\\). </answer>", "(-\\infty, 0]"),
-    ("So $a = 3$ and the sum of $a$ and $b$ is $7$.", "7"),
-    ("**Answer:** \\(14,400\\)", "14,\\!400"), ("The area is $\\boxed{440\\text{ cm}^2}$.", "440\\text{ cm}^2"),  # of MATH
-    ("so $k \\in \\boxed{[-36,104]}.$", "[-36,104]"), ("It is $\\boxed{\\text{1:03 PM}}$.", "\\text{1:03 PM}"),
-])  # fmt: skip
+@pytest.mark.parametrize(("text", "gold"), cases("mathematics"))
 def test_mathematics_is_read_with_its_value(text, gold):
     pytest.importorskip("math_verify")
     assert right(text, "math-verify", gold)

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import dry_run
 import pytest
-from conftest import ARITHMETIC, ROOT, program, typed
+from conftest import ARITHMETIC, ROOT, cases, program, typed
 from msgspec.structs import replace
 from small_matrix import SNAKEMAKE
 from test_workflow import job_counts
@@ -263,13 +263,7 @@ def run(busy, *arguments) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("gpus", "arguments", "message"), [
-    (0, ["--resources", "gpu=4"], "a job needs 1 GPU and this machine shows 0 (nvidia-smi); run it where there are"),
-    (2, ["--resources", "gpu=4"], "--resources gpu=4, but this machine shows 2 (nvidia-smi); give it gpu=2"),
-    (1, ["--configfile", "two.yaml"], "a job needs 2 GPUs and this machine shows 1 (nvidia-smi); run it where"),
-    (4, ["--resources", "gpu=0"], "--resources gpu=0, but a job needs 1 GPU; give it gpu=1 or more, or lower gpus"),
-    (4, ["--configfile", "two.yaml", "--resources", "gpu=1"], "--resources gpu=1, but a job needs 2 GPUs; give it"),
-])  # fmt: skip
+@pytest.mark.parametrize(("gpus", "arguments", "message"), cases("missing_gpus"))
 def test_gpus_that_are_not_there_are_missed_before_the_first_job(busy, gpus, arguments, message):
     here = showing(busy, gpus)
     code, said = dry_run.refused(busy, *OPTIONS, *arguments, "--", "paper_tables", environment=here)

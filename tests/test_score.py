@@ -11,7 +11,7 @@ import time
 
 import finished_run
 import pytest
-from conftest import ARITHMETIC, WORLDFACTS
+from conftest import ARITHMETIC, WORLDFACTS, cases
 from dry_run import called
 
 from orce import score, tasks
@@ -249,17 +249,7 @@ def test_answers_are_marked_by_the_threshold_for_a_risk(finished, tmp_path, caps
     assert all(record["kept"] == (record["mean"] >= threshold) for record in records)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ([], "--model is missing"),
-    (["--base", "x", "--task", "sums"], "unknown task 'sums'; tasks are choice"),
-    (["--base", "x", "--threshold-for-risk", "0.1"], "go together"),
-    (["--base", "x", "--in", "a.jsonl", "--out", "./a.jsonl"], "is the input"),
-    (["--base", "x", "--threshold-for-risk", "0.1", "--calibration", "bad.jsonl"], "bad.jsonl, line 1: 'confidence'"),
-    (["--base", "x", "--threshold-for-risk", "2", "--calibration", "fine.jsonl"], "risk is 2"),
-    (["--model", "no/such/model", "--in", "pairs.jsonl"], "no/such/model: no such folder"),
-    (["--model", "no-such-model", "--in", "pairs.jsonl"], "no-such-model: no such folder"),
-    (["--base", "x", "--in", "none.jsonl"], "none.jsonl"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), cases("score_mistakes"))
 def test_a_mistake_ends_in_one_line_before_anything_is_scored(tmp_path, capsys, arguments, message):
     with contextlib.chdir(tmp_path):
         write(tmp_path / "bad.jsonl", [{"confidence": 80, "correct": True}])
