@@ -7,12 +7,12 @@ import re
 import sys
 from pathlib import Path
 
-import hub
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
 from conftest import ROOT, program, prompts_words
+from servers import Hub, Repo
 from small_matrix import SNAKEMAKE
 from transformers import AutoModelForCausalLM
 
@@ -67,7 +67,7 @@ def reclor(i: int) -> dict:
     return {"context": f"Argument {i}.", "question": "Which weakens it?", "answers": answers, "label": i % 4}
 
 
-def repositories() -> dict[str, hub.Repo]:
+def repositories() -> dict[str, Repo]:
     """The four data sets as published: Parquet by config, Parquet under data/, Parquet beside a script, JSON lines."""
     files = {
         "cais/mmlu": {
@@ -95,13 +95,13 @@ def repositories() -> dict[str, hub.Repo]:
     for name, inside in files.items():
         (source,) = [spec["source"] for spec in PAPER["datasets"].values() if spec["source"].get("hub") == name]
         commit = COMMIT if source["revision"] == "main" else source["revision"]
-        found[name] = hub.Repo(inside | {"README.md": b"# A data set\n"}, commit)
+        found[name] = Repo(inside | {"README.md": b"# A data set\n"}, commit)
     return found
 
 
 @pytest.fixture
 def served(tmp_path):
-    with hub.Hub(repositories(), tmp_path / "hf") as running:
+    with Hub(repositories(), tmp_path / "hf") as running:
         yield running
 
 
@@ -194,7 +194,7 @@ def test_a_script_without_parquet_files_is_read_as_the_hub_converts_it_or_names_
     repo = served.repos["baber/logiqa2"]
     parquets = {path: repo.files.pop(path) for path in [*repo.files] if path.endswith(".parquet")}
     converted = {path.replace("-00000-of-00001", "/0000"): data for path, data in parquets.items()}
-    served.repos["baber/logiqa2@refs/convert/parquet"] = hub.Repo(converted, "d" * 40)
+    served.repos["baber/logiqa2@refs/convert/parquet"] = Repo(converted, "d" * 40)
     code, said = freeze(tmp_path, served, "logiqa")
     assert code == 0 and "read from the hub's own conversion (refs/convert/parquet)" in said, said
     assert len(read(tmp_path / "logiqa/test.jsonl")) == 5
@@ -209,8 +209,8 @@ def test_a_script_without_parquet_files_is_read_as_the_hub_converts_it_or_names_
 
 def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small, tmp_path):
     files = {path.name: path.read_bytes() for path in Path(small).iterdir() if path.is_file()}
-    served.repos["some/model"] = hub.Repo(files, COMMIT, kind="models")
-    served.repos["some/gated"] = hub.Repo(files, COMMIT, kind="models", gated=401)
+    served.repos["some/model"] = Repo(files, COMMIT, kind="models")
+    served.repos["some/gated"] = Repo(files, COMMIT, kind="models", gated=401)
     code = """
 import json, sys
 from orce.llm import language_model
@@ -237,14 +237,14 @@ WEIGHTS = "results/models/qwen3-8b/manifest.json"
 
 
 @pytest.fixture
-def weights(served, small, tmp_path) -> hub.Repo:
+def weights(served, small, tmp_path) -> Repo:
     """The repository of Qwen3 8B with a small model in two files, and the copies of weights that publishers put beside them."""
     AutoModelForCausalLM.from_pretrained(small).save_pretrained(tmp_path / "two", max_shard_size="20KB")
     files = {path.name: path.read_bytes() for folder in (small, tmp_path / "two") for path in Path(folder).iterdir()}
     twice = {name: files.pop("model.safetensors") for name in ("consolidated.safetensors",)}
     twice |= {"original/params.json": b"{}", "original/consolidated.00.pth": b"0" * 99, "pytorch_model.bin": b"0" * 99}
     source = PAPER["models"]["qwen3-8b"]["source"]
-    served.repos[source["hub"]] = hub.Repo(files | twice, source["revision"], kind="models")
+    served.repos[source["hub"]] = Repo(files | twice, source["revision"], kind="models")
     return served.repos[source["hub"]]
 
 

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 from conftest import ARITHMETIC
-from serving import Serving
+from servers import Serving
 
 from orce import tasks
 from orce.artefacts import files

@@ -1,4 +1,4 @@
-"""A loopback stand-in for the Hugging Face hub: repositories as the hub serves them, over its own HTTP interface.
+"""Servers on this machine, each in a thread: for engines and APIs, and a stand-in for the Hugging Face hub over its own HTTP interface.
 
 `huggingface_hub` and `datasets` talk to it through HF_ENDPOINT, by the paths, headers and error codes that they use with
 the real one: repository info, file tree, path infos, and files by revision.
@@ -10,6 +10,25 @@ import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
+
+
+class Serving(ThreadingHTTPServer):
+    """Serves from its making until the end of its `with` block; `bodies` is for what was asked, under `lock`."""
+
+    request_queue_size = 64
+    daemon_threads = True
+
+    def __init__(self, handler):
+        super().__init__(("127.0.0.1", 0), handler)
+        self.lock, self.bodies = threading.Lock(), []
+        self.address = f"http://127.0.0.1:{self.server_port}/v1"
+        self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
+        self.thread.start()
+
+    def __exit__(self, *_):
+        self.shutdown()
+        self.thread.join()
+        self.server_close()
 
 
 @dataclass
