@@ -8,13 +8,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from conftest import ARITHMETIC
+from conftest import ARITHMETIC, ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.config.check import read_config
 from orce.records import Candidate, Realised
 from orce.rewards import (
     LABELS,
@@ -28,7 +29,7 @@ from orce.rewards import (
     select_pairs,
     spearman_marginal,
 )
-from orce.stages.pairs import preference_records
+from orce.stages.pairs import Settings, preference_records
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -332,6 +333,32 @@ def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribut
         i: pytest.approx((row.min(), row.max())) for i, row in enumerate(expected) if row.min() < row.max()
     }
     assert records
+
+
+@pytest.mark.parametrize("reward", ["sc", "numeric"])
+def test_improving_leaves_out_the_pairs_whose_preferred_candidate_does_not_raise_the_correlation(reward):
+    """Under every reward alike. The last question's candidates are all too low, so its best lowers the correlation too."""
+    peaks, kappa = [60, 30, 90], [0.0, 0.5, 1.0]
+    distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
+    offered = [[0.1, 0.7], [0.1, 0.7], [0.1, 0.2]]
+    candidates = [candidate(k, *both) for k, *both in zip(kappa, offered, distributions.tolist(), strict=True)]
+    better = {"a": "10", "b": "70", "c": "20"}
+    gains = {name: spearman_marginal(np.array(peaks) / 100, kappa, int(percent) / 100, k)
+             for (name, percent), k in zip(better.items(), kappa, strict=True)}  # fmt: skip
+    assert {name: gain > 0 for name, gain in gains.items()} == {"a": True, "b": True, "c": False}
+    for accept, names in (("all", "abc"), ("improving", "ab")):
+        options = SimpleNamespace(reference="mean", leave_one_out=False, seed=0, accept=accept)
+        records, skipped = preference_records([asked(i) for i in "abc"], candidates, REWARDS[reward], options)
+        said = {one.id: one.chosen[0]["content"] for one in records}
+        assert said == {name: f"Confidence: {better[name]}" for name in names}
+        assert skipped.get("no improvement", 0) == 3 - len(names)
+
+
+@pytest.mark.parametrize("accept", ["all", "improving"])
+def test_the_pairs_of_a_run_are_chosen_as_its_configuration_says(accept, tmp_path):
+    (tmp_path / "more.yaml").write_text(f"dpo: {{accept: {accept}}}")
+    config = read_config([str(ROOT / "config.yaml"), str(tmp_path / "more.yaml")])
+    assert Settings.of(config, "mmlu", "llama3-8b", "sc").accept == accept
 
 
 def choose_pairs(folder, stated, correct_of_ten) -> dict:
