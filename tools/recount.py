@@ -139,13 +139,13 @@ def main(run: Path, pages: list[Path]) -> int:
             if not any(shows(printed, values, names) for values in known for names in IN_TABLES):
                 wrong.append(f"{path}: no items give the row {label}: {' '.join(printed)}")
     for path in pages:
-        place: tuple[str, ...] = ()
+        place = None
         for line in path.read_text(encoding="utf-8").splitlines():
             if title := TITLE.match(line):
-                place = title.groups()
+                place = title[1], title[2]
             if place and (row := ROW.match(line)):
                 rows += 1
-                values = cells.get((*place, row[1]))
+                values = cells.get((place[0], place[1], row[1]))
                 if values is None or not shows([*row.groups()[1:]], values, ON_SCREEN):
                     wrong.append(f"{path}: not what the items give: {', '.join(place)}: {line.strip()}")
     print("\n".join([*wrong, f"{len(cells)} cells and {rows} printed rows: {len(wrong)} differences"]))
