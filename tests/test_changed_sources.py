@@ -23,7 +23,7 @@ SAMPLED = "from orce.methods.samples import consistency as state\nLABEL, KIND = 
 TRAINED = "from orce.methods.judges import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0, 'spread': 0.1}\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
 OTHERS = {
-    "measured.py": "from orce.methods.samples import likelihood as measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",
+    "measured.py": "from orce.methods.samples import METHODS\nmeasure = METHODS['likelihood'].measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",
     "asked.py": "from orce.methods.prompted import linguistic_ask as ask, linguistic_read as read\n"
     "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 16}\n",
     "bent.py": "from orce.methods.fitted import fit_platt as fit, apply_platt as apply\nLABEL, KIND = 'x', 'fitted'\n",
