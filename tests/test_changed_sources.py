@@ -98,7 +98,7 @@ CASES = [
     ("data/anatomy_test.csv", EVERYTHING), ("my/task.py", EVERYTHING),
     ("my/sampled.py", {"derive", "evaluate"} | TABLES), ("my/trained.py", {"train"} | STATED),
     ("my/measured.py", {"derive", "evaluate"} | TABLES), ("my/asked.py", {"elicit", "evaluate"} | TABLES),
-    ("my/bent.py", {"fit", "evaluate"} | TABLES), ("my/reward.py", {"pairs", "dpo"} | STATED),
+    ("my/bent.py", {"fit", "evaluate"} | TABLES), ("my/reward.py", ALIGNED),
     ("model/model.safetensors", ANSWERED), ("model/tokenizer.json", ANSWERED), ("model/README.md", set()),
 ]  # fmt: skip
 
