@@ -17,7 +17,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator
 
 from orce import metrics, rewards
 from orce.artefacts import store
@@ -279,7 +278,7 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
         nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
         for panel in (sc, nrd):
             panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-            panel.yaxis.set_major_locator(MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+            panel.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
     figure.align_labels()
     return figure
 
