@@ -216,7 +216,7 @@ def trained(request, tiny_model, tmp_path_factory) -> dict:
         folder, seen = tmp_path_factory.mktemp(name), {"outputs": set(), "runs": 0}
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
-            patch.setattr(common.StopAtSigterm, "on_train_begin", watching(seen))
+            patch.setattr(common.Report, "on_train_begin", watching(seen))
             settings = training_settings(
                 tiny_model | {"dtype": variant[0]}, lora={"target_modules": LINEAR},
                 training={"checkpointing": variant[1], "save_steps": 100}, batch_size=8,

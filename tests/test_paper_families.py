@@ -9,7 +9,6 @@ from pathlib import Path
 
 import dry_run
 import families
-import msgspec
 import numpy as np
 import pytest
 import small_matrix
@@ -161,10 +160,9 @@ def test_a_row_of_the_warm_start_is_the_whole_conversation(lm):
         turns = [*example["prompt"], {"role": "assistant", "content": statement(example["percent"])}]
         text = lm.tokenizer.apply_chat_template(turns, tokenize=False, **lm.template_kwargs)
         whole = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        count = len(row.input_ids)
-        assert whole[:count] == row.input_ids and not lm.tokenizer.decode(whole[count:]).strip()
-        trained = [token for token in row.labels if token != -100]
-        assert lm.tokenizer.decode(trained) == statement(example["percent"]) + lm.tokenizer.eos_token
+        count = len(row.prompt_ids + row.trie.tokens)
+        assert whole[:count] == row.prompt_ids + row.trie.tokens and not lm.tokenizer.decode(whole[count:]).strip()
+        assert lm.tokenizer.decode(row.trie.tokens) == statement(example["percent"]) + lm.tokenizer.eos_token
 
 
 def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
@@ -196,7 +194,11 @@ PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none", "max_length": None
 def test_the_warm_starts_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
     rows, model = sft.rows(lm, EXAMPLES[:2]), copy.deepcopy(lm.model)
     found = ours(sft.SftTrainer, lm, model_settings, tmp_path, rows)
-    peer = trls(SFTTrainer, SFTConfig(str(tmp_path), **PLAIN), model, lm.tokenizer, msgspec.to_builtins(rows))
+    plain = [
+        {"input_ids": row.prompt_ids + row.trie.tokens, "labels": [-100] * len(row.prompt_ids) + row.trie.tokens}
+        for row in rows
+    ]
+    peer = trls(SFTTrainer, SFTConfig(str(tmp_path), **PLAIN), model, lm.tokenizer, plain)
     assert close(found, peer)
 
 
@@ -222,8 +224,12 @@ def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
     for row in data:  # so that the margin is not zero
         row.reference = row.reference[0] + 1, row.reference[1]
     found = ours(dpo.DpoTrainer, lm, model_settings, tmp_path, data, 0.5)
-    names = "ref_chosen_logps", "ref_rejected_logps"
-    rows = [msgspec.to_builtins(row) | dict(zip(names, row.reference, strict=True)) for row in data]
+    names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
+    sides = [[[row.trie.tokens[node] for node in path] for path in row.trie.paths] for row in data]
+    rows = [
+        {"prompt_ids": row.prompt_ids} | dict(zip(names, [*both, *row.reference], strict=True))
+        for row, both in zip(data, sides, strict=True)
+    ]
     arguments = DPOConfig(str(tmp_path), beta=0.5, precompute_ref_log_probs=True, **PLAIN)
     assert close(found, trls(PairTrainer, arguments, model, lm.tokenizer, rows))
     assert found[0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import ARITHMETIC, ROOT, program, training_settings
+from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
@@ -417,7 +418,9 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
     for folder in (warm, tmp_path / "dpo"):
         lm = language_model.load(settings["model"], str(folder))
         with torch.inference_mode():
-            logprobs = dpo.pair_logprobs(lm.model, dpo.collate(dpo.rows(lm, PAIRS)))
+            rows = dpo.rows(lm, PAIRS)
+            packed = pack([row.prompt_ids for row in rows], [row.trie for row in rows])
+            logprobs = path_logprobs(node_logprobs(lm.model, packed), packed)
         margins.append((logprobs[:, 0] - logprobs[:, 1]).mean().item())
     assert margins[1] > margins[0]
 
@@ -540,7 +543,7 @@ def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
     for weights in (None, str(tmp_path / "tuned")):
         lm = language_model.load(settings["model"], weights)
         (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
-        ids = row.input_ids[: row.labels.count(-100)]
+        ids = row.prompt_ids
         trie = value_trie(lm.tokenizer, 60)
         assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
         with torch.inference_mode():
@@ -564,7 +567,7 @@ def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
     assert saved[0] == saved[1]
 
 
-def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_which_comes_first():
+def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_which_comes_first(monkeypatch):
     policy = torch.tensor([[-1.0, -3.0], [-2.0, -0.5]])
     reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
     # Margins 1.5 and -1.5, times 0.3: the mean of -ln sigmoid(0.45) and -ln sigmoid(-0.45).
@@ -576,8 +579,11 @@ def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_whi
     dpo.preference_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
     assert policy.grad is not None
     assert (-policy.grad).tolist() == [[0.25, -0.25]]  # beta sigmoid(0)
-    row = dpo.Row(prompt_ids=[5, 6], chosen_ids=[7, 8], rejected_ids=[7, 9, 4], reference=(-1.0, -2.0))
-    batch = dpo.collate([row])
+    monkeypatch.setattr(dpo, "prompts_ids", lambda *_: [[5, 6]])
+    monkeypatch.setattr(dpo, "completion_ids", lambda _, side: {"better": [7, 8], "worse": [7, 9, 4]}[side])
+    sides = {"chosen": [{"content": "better"}], "rejected": [{"content": "worse"}]}
+    (row,) = dpo.rows(SimpleNamespace(tokenizer=None, template_kwargs={}), [Pair(id="", prompt=[], **sides)])
+    batch = dpo.DpoTrainer.collate(object.__new__(dpo.DpoTrainer), [replace(row, reference=(-1.0, -2.0))])
     assert batch["reference"].tolist() == [[-1.0, -2.0]]
     per_token = torch.where(batch["token"] == 7, -0.5, torch.where(batch["token"] == 8, -1.0, -4.0))
     assert path_logprobs(per_token, batch).tolist() == [[-1.5, -8.5]]
@@ -604,9 +610,8 @@ def test_the_statement_and_its_end_are_trained_on(small):
     tokenizer = AutoTokenizer.from_pretrained(small)
     lm = SimpleNamespace(tokenizer=tokenizer, template_kwargs={})
     (row,) = sft.rows(lm, [{"prompt": [{"role": "user", "content": "Sure?"}], "percent": 42}])
-    trained = [token for token, label in zip(row.input_ids, row.labels, strict=True) if label != -100]
-    assert tokenizer.decode(row.input_ids) == "Sure?<end>Confidence: 42<end>"
-    assert tokenizer.decode(trained) == "Confidence: 42<end>"
+    assert tokenizer.decode(row.prompt_ids + row.trie.tokens) == "Sure?<end>Confidence: 42<end>"
+    assert tokenizer.decode(row.trie.tokens) == "Confidence: 42<end>"
 
 
 @pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])

@@ -4,31 +4,36 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import torch
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from benchmarks.timing import Row, compare
+from benchmarks.timing import Row as Timed
+from benchmarks.timing import compare
 from orce.llm.chat import completion_ids, statement
+from orce.llm.trie import TokenTrie
 from orce.training import common, dpo, sft
+from orce.training.steps import Row
 
 BATCH, TOKENS, SHARED = 4, 200, 60
 TITLE = f"training steps on {BATCH} examples or pairs of {TOKENS} tokens (SmolLM2, LoRA, float32)"
 
 
-def run(options) -> Iterator[Row]:
+def run(options) -> Iterator[Timed]:
     lm = adapted(options)
     for title, shared in (("prompts share nothing", 0), (f"prompts share {SHARED} tokens", SHARED)):
         prompts, said = token_ids(shared), [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
-        rows = [sft.Row(a + b, [-100] * len(a) + b) for a, b in zip(prompts, said, strict=False)]
-        plain = trls(SFTTrainer, SFTConfig, lm, msgspec.to_builtins(rows))
+        both = [*zip(prompts, said, strict=False)]
+        rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), more=len(b)) for a, b in both]
+        plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]
+        plain = trls(SFTTrainer, SFTConfig, lm, plain)
         yield side_by_side(f"SFT, {title}", ours(sft.SftTrainer, lm, rows, options), plain, options.repeats)
-        pairs = [
-            dpo.Row(prompt_ids=a, chosen_ids=said[i], rejected_ids=said[-1 - i], reference=(-20.0 - i, -21.5 + i))
-            for i, a in enumerate(prompts)
-        ]
-        names = "ref_chosen_logps", "ref_rejected_logps"
-        rows = [msgspec.to_builtins(one) | dict(zip(names, one.reference, strict=True)) for one in pairs]
+        names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
+        pairs, rows = [], []
+        for i, a in enumerate(prompts):
+            sides, reference = [said[i], said[-1 - i]], (-20.0 - i, -21.5 + i)
+            trie, more = TokenTrie.of(sides), sum(map(len, sides))
+            pairs.append(dpo.Compared(prompt_ids=a, trie=trie, more=more, reference=reference))
+            rows.append({"prompt_ids": a} | dict(zip(names, [*sides, *reference], strict=True)))
         plain = trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
         yield side_by_side(f"DPO, {title}", ours(dpo.DpoTrainer, lm, pairs, options, 0.1), plain, options.repeats)
 
@@ -104,7 +109,7 @@ def step(trainer, batch):
     return run
 
 
-def side_by_side(title: str, ours, plain, repeats: int) -> Row:
+def side_by_side(title: str, ours, plain, repeats: int) -> Timed:
     """A row with what both sides' losses and gradients differ by, relative to the plain side's."""
     (loss, gradient), (plain_loss, plain_gradient) = ours(), plain()
     notes = {

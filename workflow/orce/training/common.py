@@ -23,11 +23,11 @@ from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.judging.reader import value_trie
 from orce.llm import language_model
-from orce.llm.trie import TokenTrie, check_window, node_logprobs, pack, packed_batches, path_logprobs
+from orce.llm.trie import check_window, node_logprobs, pack, packed_batches, path_logprobs
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.stage_settings import TrainingSettings, job
-from orce.training.steps import NOT_FINITE
+from orce.training.steps import NOT_FINITE, Row
 
 with process.without_unused():
     from transformers import TrainerCallback, TrainingArguments, set_seed
@@ -77,29 +77,28 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
-def check_lengths(lm, lengths: list[int]) -> None:
-    """Raises BadInput if a sequence (lengths in tokens) exceeds the model's sliding window. See check_window."""
+def check_lengths(lm: language_model.LanguageModel, rows: Sequence[Row]) -> None:
+    """Raises BadInput if a row exceeds the model's sliding window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
-    check_window(lm.model.config, max(lengths), remedy)
+    longest = max(len(row.prompt_ids) + max(map(len, row.trie.paths)) for row in rows)
+    check_window(lm.model.config, longest, remedy)
 
 
 @torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
 def logprobs(
     lm: language_model.LanguageModel,
-    prompts: Sequence[list[int]],
-    tries: Sequence[TokenTrie],
-    more: Sequence[int],
+    rows: Sequence[Row],
     tokens: int,
     dtype: str,
     done: Callable[[int], None] = lambda count: None,
 ) -> torch.Tensor:
-    """log P of the K continuations of each prompt, in the arithmetic of training in `dtype`: float32 [prompts, K] on the CPU.
-    more: how many tokens each trie adds. tokens: of a forward pass. done: told how many prompts are done."""
+    """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows, K] on the CPU. tokens: of
+    a forward pass. done: told how many rows are done."""
     mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
-    made, count = torch.empty(len(prompts), len(tries[0].paths)), 0
+    made, count = torch.empty(len(rows), len(rows[0].trie.paths)), 0
     lm.model.eval()
-    for batch in packed_batches(prompts, more, tokens):
-        packed = pack([prompts[i] for i in batch], [tries[i] for i in batch])
+    for batch in packed_batches([row.prompt_ids for row in rows], [row.more for row in rows], tokens):
+        packed = pack([rows[i].prompt_ids for i in batch], [rows[i].trie for i in batch])
         with mixed:
             made[batch] = path_logprobs(node_logprobs(lm.model, packed), packed).float().cpu()
         count += len(batch)
@@ -141,11 +140,19 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
 
 
 class Report(TrainerCallback):
-    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints."""
+    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints.
+    After SIGTERM it lets the current step end, saves a checkpoint and stops."""
 
     def __init__(self, trainer):
-        self.trainer = trainer
+        self.trainer, self.terminated = trainer, False
         self.progress: Progress | None = None
+
+    def terminate(self, signum, frame):
+        self.terminated = True
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.terminated:
+            control.should_save = control.should_training_stop = True
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
@@ -166,19 +173,6 @@ class Report(TrainerCallback):
             if self.trainer.budget < speed("training")["micro_batch_tokens"]:  # halved, out of memory
                 facts["micro_batch_tokens"] = self.trainer.budget
             store.write_manifest(folder / "manifest.json", facts)
-
-
-class StopAtSigterm(TrainerCallback):
-    """After SIGTERM: finish the current step, save a checkpoint, stop."""
-
-    received = False
-
-    def receive(self, signum, frame):
-        self.received = True
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if self.received:
-            control.should_save = control.should_training_stop = True
 
 
 def whole(checkpoint: Path) -> bool:
@@ -207,17 +201,16 @@ def fit(trainer, work: Path) -> None:
         say(f"resuming from {last}")
         # As on from that step without the kill, and not out of memory once more.
         trainer.budget = min(trainer.budget, store.facts(last).get("micro_batch_tokens", trainer.budget))
-    stop = StopAtSigterm()
-    trainer.add_callback(Report(trainer))
-    trainer.add_callback(stop)
+    report = Report(trainer)
+    trainer.add_callback(report)
     # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
-    previous = signal.signal(signal.SIGTERM, stop.receive) if trainer.args.world_size == 1 else None
+    previous = signal.signal(signal.SIGTERM, report.terminate) if trainer.args.world_size == 1 else None
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
-    if stop.received and trainer.state.global_step < trainer.state.max_steps:
+    if report.terminated and trainer.state.global_step < trainer.state.max_steps:
         say(f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there")
         raise SystemExit(128 + signal.SIGTERM)
 
@@ -277,10 +270,9 @@ def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettin
     divided, dtype = trainer.is_distributed_loading_by_transformers, chosen.model.dtype
     if chosen.training.method != "lora" or divided or dtype == "float32":
         return None
-    rows, trie = trainer.rows, value_trie(lm.tokenizer)
-    prompts = [trainer.measure(row)[0] for row in rows[:: -(-len(rows) // MEASURED)]]
-    tries, more = [trie] * len(prompts), [len(trie.tokens)] * len(prompts)
-    values = logprobs(lm, prompts, tries, more, 2 * trainer.budget, dtype)
+    every, trie = -(-len(trainer.rows) // MEASURED), value_trie(lm.tokenizer)
+    rows = [Row(prompt_ids=row.prompt_ids, trie=trie, more=len(trie.tokens)) for row in trainer.rows[::every]]
+    values = logprobs(lm, rows, 2 * trainer.budget, dtype)
     return values - values.mean(1, keepdim=True)
 
 

@@ -9,61 +9,39 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from msgspec import Struct, UnsetType
+from msgspec import UnsetType
 from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import completion_ids, prompts_ids
-from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
+from orce.llm.trie import TokenTrie, node_logprobs, path_logprobs
 from orce.records import Pair
 from orce.runtime.process import Progress, speed
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
-from orce.training.steps import Batch, PackedTrainer
+from orce.training.steps import Batch, PackedTrainer, Row
 
 CHECKED = 32  # pairs whose reference is computed again
 # How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
-class Row(Struct, kw_only=True):
-    """A pair as token ids; reference: log-probabilities of (chosen, rejected) under the reference."""
+class Compared(Row, kw_only=True):
+    """A pair; reference: log-probabilities of (chosen, rejected) under the reference."""
 
-    prompt_ids: list[int]
-    chosen_ids: list[int]
-    rejected_ids: list[int]
-    reference: tuple[float, float] | None = None
+    reference: tuple[float, float] = (0.0, 0.0)
 
 
-def rows(lm, pairs: Sequence[Pair]) -> list[Row]:
+def rows(lm, pairs: Sequence[Pair]) -> list[Compared]:
     """Token ids of pairs, without the reference."""
-    prompts = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs)
-    return [
-        Row(
-            prompt_ids=prompt,
-            chosen_ids=completion_ids(lm.tokenizer, pair.chosen[0]["content"]),
-            rejected_ids=completion_ids(lm.tokenizer, pair.rejected[0]["content"]),
-        )
-        for pair, prompt in zip(pairs, prompts, strict=True)
-    ]
-
-
-def collate(rows: Sequence[Row]) -> Batch:
-    """A batch of B pairs as one packed row, with the reference's log-probabilities [B, 2] if they are known."""
-    tries = [TokenTrie.of([row.chosen_ids, row.rejected_ids]) for row in rows]
-    batch = pack([row.prompt_ids for row in rows], tries)
-    return batch | ({"reference": torch.tensor([row.reference for row in rows])} if rows[0].reference else {})
-
-
-def measure(row: Row) -> tuple[list[int], int]:
-    return row.prompt_ids, len(row.chosen_ids) + len(row.rejected_ids)
-
-
-def pair_logprobs(model, batch: Batch) -> torch.Tensor:
-    """log P(chosen | prompt) and log P(rejected | prompt) of a collated batch: [B, 2]."""
-    return path_logprobs(node_logprobs(model, batch), batch)
+    prompts, compared = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs), []
+    for pair, prompt in zip(pairs, prompts, strict=True):
+        chosen, rejected = (completion_ids(lm.tokenizer, side[0]["content"]) for side in (pair.chosen, pair.rejected))
+        trie = TokenTrie.of([chosen, rejected])
+        compared.append(Compared(prompt_ids=prompt, trie=trie, more=len(chosen) + len(rejected)))
+    return compared
 
 
 def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
@@ -72,22 +50,23 @@ def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) 
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
 
 
-class DpoTrainer(PackedTrainer[Row]):
+class DpoTrainer(PackedTrainer[Compared]):
     """`preference_loss` of pairs."""
 
-    def __init__(self, rows: Sequence[Row], beta: float, **more):
+    def __init__(self, rows: Sequence[Compared], beta: float, **more):
         super().__init__(rows, **more)
         self.beta = beta
         self.seen: dict[str, list[float]] = {"rewards/accuracies": [], "rewards/margins": []}  # of a step's parts
 
-    collate, measure = staticmethod(collate), staticmethod(measure)
+    def collate(self, rows: Sequence[Compared]) -> Batch:
+        return super().collate(rows) | {"reference": torch.tensor([row.reference for row in rows])}
 
-    def cut(self, rows: Sequence[Row]) -> list[Batch]:
+    def cut(self, rows: Sequence[Compared]) -> list[Batch]:
         self.seen = {name: [] for name in self.seen}
         return super().cut(rows)
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        logprobs = pair_logprobs(model, inputs)
+        logprobs = path_logprobs(node_logprobs(model, inputs), inputs)  # [B, 2]
         reference = inputs["reference"].to(logprobs)
         gain = self.beta * (logprobs - reference).detach()
         self.seen["rewards/accuracies"].append((gain[:, 0] > gain[:, 1]).float().mean().item())
@@ -98,16 +77,15 @@ class DpoTrainer(PackedTrainer[Row]):
         super().log(logs | {name: sum(means) / len(means) for name, means in self.seen.items() if means}, start_time)
 
 
-def reference_logprobs(lm, data: Sequence[Row], tokens: int, label: str, dtype: str = "float32") -> list[Row]:
+def reference_logprobs(lm, data: Sequence[Compared], tokens: int, label: str, dtype="float32") -> list[Compared]:
     """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
-    tries = [TokenTrie.of([row.chosen_ids, row.rejected_ids]) for row in data]
-    prompts, more = zip(*map(measure, data), strict=True)
-    progress = Progress(f"{label} reference", len(data))
-    logprobs = common.logprobs(lm, prompts, tries, more, tokens, dtype, progress.update)
+    logprobs = common.logprobs(lm, data, tokens, dtype, Progress(f"{label} reference", len(data)).update)
     return [replace(row, reference=tuple(pair)) for row, pair in zip(data, logprobs.tolist(), strict=True)]
 
 
-def with_reference(lm, data: Sequence[Row], pairs: Sequence[Pair], tokens: int, label: str, dtype: str) -> list[Row]:
+def with_reference(
+    lm, data: Sequence[Compared], pairs: Sequence[Pair], tokens: int, label: str, dtype: str
+) -> list[Compared]:
     """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any. dtype:
     of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`."""
     known = [
@@ -136,8 +114,7 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
 
     def build(lm, arguments):
         data = rows(lm, pairs)
-        lengths = [len(row.prompt_ids) + max(len(row.chosen_ids), len(row.rejected_ids)) for row in data]
-        common.check_lengths(lm, lengths)
+        common.check_lengths(lm, data)
         reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))
         tokens = 2 * speed("training")["micro_batch_tokens"]  # nothing is kept for a backward pass
         data = with_reference(reference, data, pairs, tokens, chosen.label, chosen.model.dtype)

@@ -12,19 +12,30 @@ from typing import Any, Generic, TypeVar
 
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+from msgspec import Struct
 from torch.utils.data import Sampler
 
 from orce.errors import BadInput
-from orce.llm.trie import packed_batches, sorted_families
+from orce.llm.trie import TokenTrie, pack, packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
 
 with process.without_unused():
     from transformers import PrinterCallback, Trainer
 
-Row = TypeVar("Row")
 Batch = dict[str, Any]  # the tensors of a micro-batch
 NOT_FINITE = "nothing is written; set a lower learning_rate, or dtype: float32, and run it again"
+
+
+class Row(Struct, kw_only=True):
+    """An example as token ids: a prompt, and the trie of what may follow it. more: the tokens that it adds to a micro-batch."""
+
+    prompt_ids: list[int]
+    trie: TokenTrie
+    more: int
+
+
+AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class FamilySampler(Sampler):
@@ -48,39 +59,36 @@ class FamilySampler(Sampler):
             yield from (mine[i] for i in torch.randperm(len(mine), generator=draw).tolist())
 
 
-class PackedTrainer(Trainer, Generic[Row]):
-    """A trainer on rows, examples as token ids. A subclass says how they are packed and what their loss is. grouped: whether
-    an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`)."""
+class PackedTrainer(Trainer, Generic[AnyRow]):
+    """A trainer on rows. A subclass says what their loss is. grouped: whether an epoch shuffles families of prompts, so that a
+    step has whole ones (`training.grouped`)."""
 
     current_gradient_accumulation_steps = 1  # a batch is a whole step
     is_distributed_loading_by_transformers = False  # set by transformers from 5.18 on
 
-    def __init__(self, rows: Sequence[Row], grouped: bool = False, **more):
+    def __init__(self, rows: Sequence[AnyRow], grouped: bool = False, **more):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
         super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
         self.remove_callback(PrinterCallback)  # common.Report replaces it
         self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
-        self.batch: Sequence[Row] = ()  # of the latest step
+        self.batch: Sequence[AnyRow] = ()  # of the latest step
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # of each step's passes
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
-        raise NotImplementedError  # a micro-batch of these rows
-
-    def measure(self, row: Row) -> tuple[list[int], int]:
-        raise NotImplementedError  # a row's prompt, and how many tokens its trie adds to it
+    def collate(self, rows: Sequence[AnyRow]) -> Batch:
+        return pack([row.prompt_ids for row in rows], [row.trie for row in rows])
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
         raise NotImplementedError  # the mean loss of a micro-batch over its items
 
-    def items(self, row: Row) -> int:
+    def items(self, row: AnyRow) -> int:
         return 1  # of the loss
 
-    def cut(self, rows: Sequence[Row]) -> list[Batch]:
+    def cut(self, rows: Sequence[AnyRow]) -> list[Batch]:
         """The micro-batches of a step, each with the share of its loss."""
-        prompts, more = zip(*map(self.measure, rows), strict=True)
         total = sum(map(self.items, rows))
-        groups = [[rows[i] for i in indices] for indices in packed_batches(prompts, more, self.budget)]
+        batches = packed_batches([row.prompt_ids for row in rows], [row.more for row in rows], self.budget)
+        groups = [[rows[i] for i in indices] for indices in batches]
         return [self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups]
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
@@ -117,22 +125,14 @@ class PackedTrainer(Trainer, Generic[Row]):
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """The loss of a step, given as micro-batches."""
-        parts, scale = self._even(parts, items)
-        train = super().training_step
+        scale, train = 1.0, super().training_step
+        if self.accelerator.num_processes > 1:
+            # Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
+            # the weight 0. The scale makes every item count the same, in whichever process it is.
+            counts = self.accelerator.gather(torch.tensor([[len(parts), items]], device=self.accelerator.device))
+            parts = parts + [parts[-1] | {"share": 0.0}] * (int(counts[:, 0].max()) - len(parts))
+            scale = items / counts[:, 1].double().mean().item()
         return torch.stack([train(model, batch | {"share": scale * batch["share"]}) for batch in parts]).sum()
-
-    def _even(self, parts: list[Batch], items: int) -> tuple[list[Batch], float]:
-        """The parts of this process, as many as every other has, and the factor by which their losses count.
-
-        Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
-        the weight 0. The factor makes every item count the same, in whichever process it is.
-        """
-        if self.accelerator.num_processes == 1:
-            return parts, 1.0
-        mine = torch.tensor([[len(parts), items]], device=self.accelerator.device)
-        counts = self.accelerator.gather(mine)
-        idle = [parts[-1] | {"share": 0.0}] * (int(counts[:, 0].max()) - len(parts))
-        return parts + idle, items / counts[:, 1].double().mean().item()
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """A micro-batch's share of the step's loss (of a whole batch: all of it): a scalar."""
@@ -142,7 +142,7 @@ class PackedTrainer(Trainer, Generic[Row]):
     def _get_train_sampler(self, train_dataset=None):
         if not self.grouped:
             return super()._get_train_sampler(train_dataset)
-        return FamilySampler([self.measure(row)[0] for row in self.rows], self.args.seed)
+        return FamilySampler([row.prompt_ids for row in self.rows], self.args.seed)
 
     def floating_point_ops(self, inputs):
         return 0  # nothing reads the sum, and it counts every parameter in every step

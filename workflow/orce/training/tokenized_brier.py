@@ -15,22 +15,20 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from msgspec import Struct
 
 from orce.judging.reader import value_trie
 from orce.llm.chat import prompts_ids
-from orce.llm.trie import node_logprobs, pack, path_logprobs
+from orce.llm.trie import node_logprobs, path_logprobs
 from orce.stage_settings import TrainingSettings, job
 from orce.training import common
-from orce.training.steps import Batch, PackedTrainer
+from orce.training.steps import Batch, PackedTrainer, Row
 
 Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-class Row(Struct):
+class Labelled(Row, kw_only=True):
     """ending: the percent after which the turn is to end."""
 
-    prompt_ids: list[int]
     correct: bool | int | float
     ending: int
 
@@ -43,20 +41,16 @@ def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor, spread: float
     return score - spread * logprobs.log_softmax(-1).mean()
 
 
-class BrierTrainer(PackedTrainer[Row]):
+class BrierTrainer(PackedTrainer[Labelled]):
     """Trains on value tries. format_weight: weight of the form's loss (see the module); loss, whole: see train."""
 
-    def __init__(self, rows: Sequence[Row], tokenizer, format_weight: float, loss: Loss, whole: Loss | None, **more):
+    def __init__(self, rows: Sequence[Labelled], format_weight: float, loss: Loss, whole: Loss | None, **more):
         super().__init__(rows, **more)
-        self.tokenizer, self.format_weight, self.loss, self.whole = tokenizer, format_weight, loss, whole
+        self.format_weight, self.loss, self.whole = format_weight, loss, whole
 
-    def collate(self, rows: Sequence[Row]) -> Batch:
-        packed = pack([row.prompt_ids for row in rows], [value_trie(self.tokenizer, row.ending) for row in rows])
+    def collate(self, rows: Sequence[Labelled]) -> Batch:
         columns = {name: torch.tensor([getattr(row, name) for row in rows]) for name in ("correct", "ending")}
-        return packed | columns
-
-    def measure(self, row: Row) -> tuple[list[int], int]:
-        return row.prompt_ids, len(value_trie(self.tokenizer, row.ending).inner)
+        return super().collate(rows) | columns
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
         """A step that is cut in parts sees all of its examples for the loss `whole`."""
@@ -103,11 +97,15 @@ class BrierTrainer(PackedTrainer[Row]):
         ]
 
 
-def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[Row]:
+def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[Labelled]:
     """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
     prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
-    return [Row(prompt, pair["correct"], end) for pair, prompt, end in zip(examples, prompts, endings, strict=True)]
+    tries = [value_trie(lm.tokenizer, ending) for ending in endings]
+    return [
+        Labelled(prompt_ids=prompt, trie=trie, more=len(trie.inner), correct=example["correct"], ending=ending)
+        for example, prompt, trie, ending in zip(examples, prompts, tries, endings, strict=True)
+    ]
 
 
 def train(
@@ -124,8 +122,8 @@ def train(
     """
 
     def build(lm, arguments):
-        data, longest = rows(lm, examples, settings["seed"]), max(map(len, value_trie(lm.tokenizer).paths))
-        common.check_lengths(lm, [len(row.prompt_ids) + longest for row in data])
-        return BrierTrainer(data, lm.tokenizer, settings["stage"]["format_weight"], loss, whole, **arguments)
+        data = rows(lm, examples, settings["seed"])
+        common.check_lengths(lm, data)
+        return BrierTrainer(data, settings["stage"]["format_weight"], loss, whole, **arguments)
 
     common.train(build, examples, settings, out, stage=job(settings).method, examples=len(examples))
