@@ -48,18 +48,13 @@ def greedy_value(logprobs: list[float], trie: TokenTrie) -> int:
 
 @dataclass
 class Reading:
-    """What a confidence LLM says of one prompt.
+    """What a confidence LLM says of one prompt."""
 
-    logprobs: float32 [101], log P(c | prompt) of the whole turn that states c percent. greedy: the percent of constrained
-    greedy decoding. text: the free greedy text, if asked for. sampled: percents sampled from the distribution, if asked for.
-    sampled_logprobs: log P of the turns that state them; DPO calls it log pi(z | prompt).
-    """
-
-    logprobs: np.ndarray
-    greedy: int
-    text: str | None = None
-    sampled: Sequence[int] = ()
-    sampled_logprobs: Sequence[float] = ()
+    logprobs: np.ndarray  # float32 [101], log P(c | prompt) of the whole turn that states c percent
+    greedy: int  # the percent of constrained greedy decoding
+    text: str | None = None  # free greedy text, if asked for
+    sampled: Sequence[int] = ()  # percents sampled from the distribution, if asked for
+    sampled_logprobs: Sequence[float] = ()  # log P of the turns that state them; DPO calls it log pi(z | prompt)
 
     @property
     def mean(self) -> float:

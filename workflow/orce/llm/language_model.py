@@ -34,13 +34,12 @@ OWN_CODE = (
 
 @dataclass
 class LanguageModel:
-    """A causal language model, ready to run. ends: the token ids that end a turn. template_kwargs: arguments of the chat
-    template, such as enable_thinking."""
+    """A causal language model, ready to run."""
 
     model: Any  # of transformers, or peft's wrapper of one
     tokenizer: Any
-    ends: set[int]
-    template_kwargs: dict[str, Any]
+    ends: set[int]  # the token ids that end a turn
+    template_kwargs: dict[str, Any]  # arguments of the chat template, such as enable_thinking
 
     @property
     def device(self) -> torch.device:
@@ -55,16 +54,14 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
         return source.hub, source.revision or None
     folder = Path(source.path or "")
     verified_folder(folder)
+    expected = "expected a model folder in the Hugging Face format"
     if not (folder / "config.json").exists():
-        raise BadInput(f"{folder}: no config.json; expected a model folder in the Hugging Face format")
+        raise BadInput(f"{folder}: no config.json; {expected}")
     if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
         raise BadInput(f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights")
     if not any(folder.glob("*.safetensors")):
-        pickled = next(folder.glob("*.bin"), None)
-        raise BadInput(
-            f"{folder}: no weights (*.safetensors); expected a model folder in the Hugging Face format"
-            + (f". {pickled.name} is not read: {PICKLED}" if pickled else "")
-        )
+        pickled = "".join(f". {path.name} is not read: {PICKLED}" for path in [*folder.glob("*.bin")][:1])
+        raise BadInput(f"{folder}: no weights (*.safetensors); {expected}{pickled}")
     return str(folder), None
 
 
@@ -102,9 +99,8 @@ def config_of(source: Source | Mapping[str, Any]) -> Any:
 def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> list[int]:
     """Tokens of each prompt, for a model whose weights are not loaded yet."""
     model = typed(Model, settings)
-    template_kwargs = model.template_kwargs or None
-    tokenizer, _ = vocabulary(model.source, template_kwargs)
-    return [len(ids) for ids in prompts_ids(tokenizer, prompts, template_kwargs, keep=True)]
+    tokenizer, _ = vocabulary(model.source, model.template_kwargs or None)
+    return [len(ids) for ids in prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)]
 
 
 def device_or_free(name: str | None) -> str:
@@ -149,10 +145,9 @@ def load(
     elif not trainable and device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
         divided = {"device_map": "balanced"}  # the layers of a model to read are spread over the GPUs of a job
     with explained(f"{path}: the weights cannot be loaded"):
+        safe: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True}
         dtype = getattr(torch, chosen.dtype)
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            path, revision=revision, dtype=dtype, trust_remote_code=False, use_safetensors=True, **divided
-        )
+        model: Any = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype, **safe, **divided)
     use_blocks(model)
     if not divided:
         model.to(device)
@@ -166,7 +161,9 @@ def load(
             # By default peft reads the adapter into the first GPU, whichever is this process's own.
             model = PeftModel.from_pretrained(model, adapter, is_trainable=trainable, torch_device=str(model.device))
         if not trainable:
-            apart = chosen.dtype != "float32" and rounded_off(adapter)
+            # Whether rounding the merged weights would undo more than a tenth of the adapter's training.
+            moved = facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
+            apart = chosen.dtype != "float32" and moved["merged"] > moved["trained"] / 10
             model = model.get_base_model() if apart else model.merge_and_unload()
     model.train(trainable)
     process.imported()
@@ -204,20 +201,15 @@ def is_adapter(folder) -> bool:
     return (Path(folder) / "adapter_config.json").exists()
 
 
-def rounded_off(adapter) -> bool:
-    """Whether rounding the merged weights would undo more than a tenth of the adapter's training, as its manifest says."""
-    measured = facts(adapter).get("log_odds")
-    return isinstance(measured, dict) and measured["merged"] > measured["trained"] / 10
-
-
 def sort_sets(folder) -> None:
     """Sort what peft keeps as sets, such as target_modules: their order differs from process to process."""
     path = Path(folder) / "adapter_config.json"
     if path.exists():
         config = json.loads(path.read_text())
-        lists = {key: value for key, value in config.items() if isinstance(value, list)}
-        texts = (key for key, value in lists.items() if all(isinstance(item, str) for item in value))
-        files.write_json(path, config | {key: sorted(lists[key]) for key in texts})
+        for key, value in config.items():
+            if isinstance(value, list) and all(isinstance(item, str) for item in value):
+                config[key] = sorted(value)
+        files.write_json(path, config)
 
 
 def check_adapter(folder) -> None:

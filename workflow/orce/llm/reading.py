@@ -45,8 +45,7 @@ class Scorer(CachedModel):
 
 
 class Encoder(CachedModel):
-    """Reads hidden states of one model. depths: of the layers, as shares of the model's: 0.5 is the output of the middle
-    layer, 1 of the last."""
+    """depths: of the layers whose outputs are read, as shares of the model's: 0.5 is the middle layer, 1 the last."""
 
     def __init__(self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int):
         super().__init__(lm, batch_tokens)

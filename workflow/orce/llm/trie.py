@@ -42,15 +42,13 @@ T = TypeVar("T")
 
 @dataclass
 class TokenTrie:
-    """Continuations of a prompt, shared prefixes stored once. Nodes are numbered so that parents come first.
+    """Continuations of a prompt, shared prefixes stored once. Nodes are numbered so that parents come first."""
 
-    tokens: the token of each of the N nodes. parents: the parent of each node, -1 for the end of the prompt.
-    paths: for each of the K continuations its node indices, from the first token to the last.
-    """
-
-    tokens: list[int] = field(default_factory=list)
-    parents: list[int] = field(default_factory=list)
-    paths: list[list[int]] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # of each of the N nodes
+    parents: list[int] = field(default_factory=list)  # of each node; -1 for the end of the prompt
+    paths: list[list[int]] = field(
+        default_factory=list
+    )  # of each of the K continuations its nodes, the first token's first
 
     @classmethod
     def of(cls, continuations: list[list[int]]) -> "TokenTrie":
@@ -323,8 +321,7 @@ def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
             own = len(prompts[i]) - depth
             full = depth + (len(batch) + 1) * (own + more) > budget
             if not batch or full or own > SPREAD * (len(prompts[batch[0]]) - depth) + SLACK:
-                batch = []
-                batches.append(batch)
+                batches.append(batch := [])
             batch.append(i)
     return batches
 
@@ -350,8 +347,7 @@ def cut(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[
     groups, held = [], budget
     for item in items:
         if held + size(item) > budget or not groups:
-            groups.append([])
-            held = 0
+            groups, held = [*groups, []], 0
         groups[-1].append(item)
         held += size(item)
     return groups

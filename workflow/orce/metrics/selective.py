@@ -36,7 +36,6 @@ class Selection:
 
     @property
     def coverage(self) -> float:
-        """Share of the calibration items that are answered."""
         return self.kept / self.n
 
     def keeps(self, confidence: float | None) -> bool:
@@ -66,8 +65,10 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
     if not len(values):
         raise BadInput("there are no calibration items; expected confidences with their correctness")
     # how many items, and how many wrong ones, have at least each percent: [101], [101]
-    percents, wrong = _percents(values), ~labels
-    kept, errors = (np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1] for of in (percents, percents[wrong]))
+    percents = _percents(values)
+    kept, errors = (
+        np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1] for of in (percents, percents[~labels])
+    )
     lowest = lowest_rejected(p_values(kept, errors, risk), delta)
     if lowest is None:
         return Selection(risk, delta, None, len(values), 0, 0)
@@ -146,12 +147,10 @@ class Calibration:
         return self.selection.keeps(confidence)
 
     def save(self, path: str | Path) -> None:
-        """Write a JSON file that `load` reads."""
         files.write_json(path, asdict(self))
 
     @classmethod
     def load(cls, path: str | Path) -> "Calibration":
-        """The calibration in a file that `save` wrote."""
         saved = files.read_json(path)
         try:
             selection = None if saved["selection"] is None else Selection(**saved["selection"])

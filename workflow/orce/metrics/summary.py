@@ -19,42 +19,29 @@ from orce.records import Confidence, Number
 
 @dataclass(frozen=True)
 class Stated:
-    """A method's statements on the n test items.
-
-    answers: None where one could not be read. confidence: float [n] in [0, 1]; correct: bool [n]; f1: float [n], or None where
-    the task has none; mean: float [n], of the distributions, or None where there are none. unread: how many confidences could
-    not be read and hold the default; retried: how many were read at a second try, or not even then. of_mode: whether the
-    confidences are the distributions' modes.
-    """
+    """A method's statements on the n test items."""
 
     ids: list[str]
-    answers: list[str | Number | None]
-    confidence: np.ndarray
-    correct: np.ndarray
-    f1: np.ndarray | None
-    mean: np.ndarray | None
-    unread: int
-    retried: int
-    of_mode: bool
+    answers: list[str | Number | None]  # None where one could not be read
+    confidence: np.ndarray  # [n], in [0, 1]
+    correct: np.ndarray  # bool [n]
+    f1: np.ndarray | None  # [n]; None where the task has none
+    mean: np.ndarray | None  # [n], of the distributions; None where there are none
+    unread: int  # confidences that could not be read and hold the default
+    retried: int  # confidences that were read at a second try, or not even then
+    of_mode: bool  # the confidences are the distributions' modes
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
     """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
+    names = "id", "answer", "confidence", "correct", "f1", "mean", "retried", "mode"
     records = stated_records(path)
-    columns = [[getattr(record, name) for record in records] for name in ("f1", "mean")]
-    f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in columns)
-    stated = [record.confidence for record in records]
-    return Stated(
-        ids=[record.id for record in records],
-        answers=[record.answer for record in records],
-        confidence=np.array([unparsed if value is None else value for value in stated], dtype=float),
-        correct=np.array([record.correct for record in records], dtype=bool),
-        f1=f1,
-        mean=mean,
-        unread=stated.count(None),
-        retried=sum(record.retried is True for record in records),
-        of_mode=any(record.mode is not UNSET for record in records),
-    )
+    ids, answers, stated, correct, *rest, retried, mode = ([getattr(one, name) for one in records] for name in names)
+    f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in rest)
+    confidence = np.array([unparsed if value is None else value for value in stated], dtype=float)
+    of_mode = any(value is not UNSET for value in mode)
+    right, second = np.array(correct, dtype=bool), retried.count(True)
+    return Stated(ids, answers, confidence, right, f1, mean, stated.count(None), second, of_mode)
 
 
 def stated_records(path: str | Path) -> list[Confidence]:
@@ -74,13 +61,7 @@ def stated_records(path: str | Path) -> list[Confidence]:
 
 
 def summarise(
-    confidence: ArrayLike,
-    correct: ArrayLike,
-    kappa=None,
-    f1=None,
-    n_unparsed=None,
-    n_resamples: int = N_RESAMPLES,
-    seed=0,
+    confidence: ArrayLike, correct: ArrayLike, kappa=None, f1=None, n_unparsed=None, n_resamples=N_RESAMPLES, seed=0
 ) -> dict[str, Any]:
     """Every metric of one cell of the tables, ready for JSON.
 
@@ -111,9 +92,7 @@ def summarise(
     return values | {"n_unparsed": {"answer": 0, "confidence": 0} | unparsed}
 
 
-def summarise_extra(
-    confidence: ArrayLike, correct: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
-) -> dict[str, Any]:
+def summarise_extra(confidence: ArrayLike, correct: ArrayLike, n_resamples=N_RESAMPLES, seed=0) -> dict[str, Any]:
     """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
     return _measured([(EXTRA, probabilities(confidence, correct))], n_resamples, seed)
 

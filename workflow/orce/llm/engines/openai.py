@@ -172,7 +172,7 @@ class Engine:
         return counts | ({"left_out": sorted(self.left_out)} if counts and self.left_out else {})
 
     def close(self) -> None:
-        """Nothing to release: every call of generate closes its connections."""
+        """Every call of generate closes its connections."""
 
     async def _sample_all(self, bodies: list[dict], n: int, max_tokens: int, seeds: list[int]) -> list[list[Text]]:
         texts: list[list[Text]] = [[] for _ in bodies]

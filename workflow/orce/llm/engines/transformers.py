@@ -19,14 +19,11 @@ from orce.llm.engines import Text
 from orce.llm.kv_cache import CachedModel, KVCache, fits
 from orce.runtime.process import USUAL
 
-# Next tokens are drawn where the logits are: only the drawn ones are copied to the host.
 # Distributions drawn from at once: 64 in float64 take 66 MB for 128,256 words; a core is fastest with one in its cache.
 AT_ONCE = {"cpu": 1, "cuda": 64}
 
 
 class TokenSampler:
-    """One prompt's random stream, and how its tokens are drawn."""
-
     def __init__(self, seed: int, temperature: float, top_p: float):
         self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
 
@@ -65,13 +62,12 @@ longest = fits  # not sized by its prompts, it refuses those that exceed a slidi
 
 @dataclass
 class Branch:
-    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`. tokens: generated so far.
-    columns: the cache columns of these tokens."""
+    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`."""
 
     count: int
     greedy: bool = False
-    tokens: list[int] = field(default_factory=list)
-    columns: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)  # generated so far
+    columns: list[int] = field(default_factory=list)  # of the cache, of these tokens
 
 
 class Engine(CachedModel):

@@ -60,7 +60,6 @@ def _check_lengths(prompts: Sequence[Messages], lengths: list[int], max_tokens: 
 
 
 def _context(source) -> int:
-    """Tokens that the model reads at most."""
     return language_model.config_of(source).get_text_config().max_position_embeddings
 
 
@@ -92,16 +91,8 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
 
 def _options(settings: Chosen, max_model_len: int | None) -> dict:
     path, revision = language_model.origin(settings.source)
-    options = {
-        "model": path,
-        "revision": revision,
-        "dtype": settings.dtype,
-        "max_model_len": max_model_len,
-        "enable_prefix_caching": True,
-        "trust_remote_code": False,
-        "load_format": "safetensors",
-        "seed": 0,
-    }
+    options = {"model": path, "revision": revision, "dtype": settings.dtype, "max_model_len": max_model_len, "seed": 0}
+    options |= {"enable_prefix_caching": True, "trust_remote_code": False, "load_format": "safetensors"}
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         options |= {"enforce_eager": True, "block_size": CPU_BLOCK}
@@ -155,35 +146,24 @@ class Engine:
     def generate(
         self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
     ) -> list[list[str]]:
-        """See orce.llm.engines. With temperature 0 all n samples of a prompt are the same text."""
         from vllm import SamplingParams
 
         ids, limit = prompts_ids(self.tokenizer, prompts, self.template_kwargs), self.llm.model_config.max_model_len
         _check_lengths(prompts, list(map(len, ids)), max_tokens, limit, "engine.max_model_len or a context")
         samples = 1 if temperature == 0 else n
-        params = [
-            SamplingParams(
-                n=samples,
-                temperature=temperature,
-                top_p=top_p,
-                max_tokens=max_tokens,
-                seed=seed % SEED_LIMIT,
-                stop_token_ids=sorted(self.ends),
-                detokenize=False,
-            )
-            for seed in seeds
-        ]
+        shared: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "n": samples}
+        shared |= {"stop_token_ids": sorted(self.ends), "detokenize": False}
+        params = [SamplingParams(seed=seed % SEED_LIMIT, **shared) for seed in seeds]
         outputs = self.llm.generate([{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False)
         return [self._texts(output.outputs) * (n // samples) for output in outputs]
 
     def _texts(self, completions) -> list[str]:
-        """Texts of vllm's completions, without the tokens that ended them."""
+        """Without the tokens that ended them."""
         tokens = [[token for token in output.token_ids if token not in self.ends] for output in completions]
         written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         return [Text(text, output.finish_reason == "length") for text, output in zip(written, completions, strict=True)]
 
     def close(self) -> None:
-        """Stop vllm and free its memory, so that another can start in this process."""
         if self.llm is not None:
             self.llm.llm_engine.engine_core.shutdown()
             self.llm = None
