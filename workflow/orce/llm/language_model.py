@@ -145,9 +145,8 @@ def load(
     elif not trainable and device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
         divided = {"device_map": "balanced"}  # the layers of a model to read are spread over the GPUs of a job
     with explained(f"{path}: the weights cannot be loaded"):
-        safe: dict[str, Any] = {"trust_remote_code": False, "use_safetensors": True}
-        dtype = getattr(torch, chosen.dtype)
-        model: Any = AutoModelForCausalLM.from_pretrained(path, revision=revision, dtype=dtype, **safe, **divided)
+        options: dict[str, Any] = {"revision": revision, "use_safetensors": True, "dtype": getattr(torch, chosen.dtype)}
+        model: Any = AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options, **divided)
     use_blocks(model)
     if not divided:
         model.to(device)
