@@ -61,27 +61,14 @@ def on_command_line(message, *pairs):
     return Case(message, ["snakemake", "-n", "--config", *pairs, "--", "paper_tables"])
 
 
-def target(message, path):
-    return Case(message, ["snakemake", "-n", "--", path])
-
-
-TRAINING = {"from": "auxiliary_train", "size": 10}
 CONFIGURATION = [
     *(key(*case) for case in cases("bad_configuration")),
-    key(r"config: sft.learning_rate: nan is not a finite number", "sft/learning_rate", float("nan")),
-    config(r"config: sft.batch_size: 100 is not a multiple of training.gpus, 3", "{sft: {batch_size: 100}, training: {gpus: 3}}"),
-    config(r"config: dpo.batch_size: 128.0; expected integer ≥ 1", "dpo: {batch_size: 128.0}"),
-    config(r"config: rewards: True cannot be a name here; .*put it in quotes", "rewards: {yes: mine.py}"),
-    config(r"config: datasets: False cannot be a name here; .*put it in quotes", "datasets: {no: {task: qa}}"),
-    config(r"config: models: 2024 cannot be a name here; .*put it in quotes", "models: {2024: {label: x}}"),
-    key(r"config: seed: 4294967296; expected integer ≥ 0, ≤ 4294967295 .*numpy takes seeds below", "seed", 2**32),
-    key(r"config: datasets.logs: 'logs' is what a run itself writes under results/", "datasets/logs", PAPER["datasets"]["mmlu"]),
-    key(r"config: models.prompts: 'prompts' is what a run itself writes under results/", "models/prompts", PAPER["models"]["qwen3-8b"]),
-    config(r"Config file is not valid JSON or YAML", "answers: [1"),
-    config(r"Config file must be given as JSON or YAML with keys at top level", ""),
+    *(config(*case) for case in cases("bad_texts")),
     on_command_line(r"config: answers.samples: 'ten'; expected integer ≥ 1 \(K, answers", "answers={samples: ten}"),
     on_command_line(r"config: seed: 'seven'; expected integer ≥ 0", "seed=seven"),
-]  # fmt: skip
+]
+# Targets that nothing makes; each is a plan of its own.
+TARGETS = [Case(message, ["snakemake", "-n", "--", path]) for message, path in cases("bad_targets")]
 
 
 def without(*names):
@@ -91,20 +78,6 @@ def without(*names):
         shutil.copytree(tiny, folder / "model", ignore=shutil.ignore_patterns(*names))
 
     return change
-
-
-# Targets that nothing makes; each is a plan of its own.
-TARGETS = [
-    target(r"results/mmul/llama3-8b/orce/metrics.json: no dataset 'mmul'; datasets are mmlu, drop", "results/mmul/llama3-8b/orce/metrics.json"),
-    target(r"results/mmlu/llama3/orce/metrics.json: no model 'llama3'; models are llama3-8b", "results/mmlu/llama3/orce/metrics.json"),
-    target(r"nothing here is called 'oracle'; did you mean 'orce'\?", "results/mmlu/llama3-8b/oracle/metrics.json"),
-    target(r"unknown reward 'mse' in method 'orce-mse'; rewards are sc, sayself", "results/mmlu/llama3-8b/orce-mse/metrics.json"),
-    target(r"no model 'gpt'; models are llama3-8b", "results/mmlu/llama3-8b/orce-from-gpt/metrics.json"),
-    target(r"llama3-8b/sft: .*results/mmlu/llama3-8b/sft/manifest.json", "results/mmlu/llama3-8b/sft"),
-    target(r"llama3-8b/dpo: .*results/mmlu/llama3-8b/dpo/manifest.json", "results/mmlu/llama3-8b/dpo"),
-    target(r"llama3-8b/orce: .*results/mmlu/llama3-8b/orce/metrics.json", "results/mmlu/llama3-8b/orce"),
-    target(r"metrics.json: .*results/mmlu/llama3-8b/METHOD/metrics.json", "results/mmlu/llama3-8b/metrics.json"),
-]  # fmt: skip
 
 
 def source(message, task, files, splits=None, where=None):
@@ -156,20 +129,6 @@ def prompt(name):
     return {"id": name, "question": "Wet?", "context": None, "choices": ["yes", "no", "so", "lo"], "reference": "A"}
 
 
-def sampled(name, split="test"):
-    found = {"id": name, "split": split, "answers": ["A", "B"], "raw": ["A", "B"], "correct": [True, False]}
-    return found | ({"greedy": {"answer": "A", "raw": "A", "correct": True, "f1": None}} if split == "test" else {})
-
-
-def drawn(name):
-    return {"id": name, "kappa": 0.5, "correct": True, "confidences": [0.1, 0.9], "raw": ["Confidence: 10", "Confidence: 90"],
-            "completion_logprobs": [-1.0, -2.0], "stated": 0.5, "logprobs": [-4.6] * 101}  # fmt: skip
-
-
-def judged(name, confidence=0.5):
-    return {"id": name, "answer": "A", "correct": True, "f1": None, "confidence": confidence}
-
-
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
 PICK = "--surrogate s.csv --prompts rl=p.jsonl --candidates c.jsonl --out out/p.jsonl --manifest out/p.manifest.json"
 SELECT = words("pairs", stages.of("pairs", typed(MMLU), *CELL, "sc"), PICK)
@@ -179,40 +138,15 @@ MEASURE = "--confidences c.jsonl --surrogate s.csv --manifests m.json --out out/
 EVALUATE = words("evaluate", stages.of("evaluate", typed(MMLU), *CELL, "sft"), MEASURE)
 RENDER = words("tables", stages.of("tables", typed(MMLU), "mmlu"), "--metrics metrics.json --out out")
 TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
-TESTED = {"s.csv": SURROGATE.format("test"), "m.json": "{}"}
 
 
-def step(message, argv, **files):
-    return Case(message, argv, {name.replace("__", "."): content for name, content in files.items()})
-
-
+COMMANDS = {"agree": AGREE, "estimate": ESTIMATE, "select": SELECT, "evaluate": EVALUATE, "render": RENDER}
 STEPS = [
-    step(r"x.jsonl: no greedy answer for test id 'b'; sample it again", AGREE, **TWO, x__jsonl=lines(sampled("a"))),
-    step(r"p.jsonl, line 2: id 'a' is also the id of p.jsonl, line 1", AGREE, p__jsonl=lines(prompt("a")) * 2, x__jsonl=lines(sampled("a"))),
-    step(r"p.jsonl, line 1: no key 'reference'; needed keys are id, question", AGREE, p__jsonl='{"id": 1, "question": "", "context": null, "choices": null}\n', x__jsonl=lines(sampled("a"))),
-    step(r"x.jsonl: No such file or directory", ESTIMATE),
-    step(r"x.jsonl is empty; expected one JSON object a line", ESTIMATE, x__jsonl=""),
-    step(r"x.jsonl, line 2: not a whole JSON object", ESTIMATE, x__jsonl=(lines(sampled("a")) * 2)[:-20]),
-    step(r"x.jsonl, line 1: not UTF-8", ESTIMATE, x__jsonl=b'{"id": "\xff"}\n'),
-    step(r"x.jsonl, line 1: no record of the sample step \(no greedy answer\); sample it again", ESTIMATE, x__jsonl=lines(sampled("a", "rl"), split="test")),
-    step(r"x.jsonl, line 1: no record of the sample step \(a prompt without sampled answers", ESTIMATE, x__jsonl=lines(sampled("a"), correct=[], answers=[])),
-    step(r"s.csv: no row for id 'c' of p.jsonl; sample it again", SELECT, s__csv=SURROGATE.format("rl"), p__jsonl=lines(prompt("c"))),
-    step(r"s.csv: no column 'id'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv=""),
-    step(r"s.csv: no column 'kappa'; expected id, split", SELECT, p__jsonl=lines(prompt("a")), s__csv="id,split,n_correct,n_samples\na,rl,1,2\n"),
-    step(r"c.jsonl: its ids are not the ids of p.jsonl; draw it again", SELECT, **TWO, c__jsonl=lines(drawn("b"), drawn("a"))),
-    step(r"c.jsonl, line 1: confidence is 50; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 50))),
-    step(r"c.jsonl, line 1: confidence is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", float("nan")))),
-    step(r"c.jsonl, line 1: mean is nan; expected a number from 0 to 1, or null", EVALUATE, **TESTED, c__jsonl=lines(judged("a", 0.5), mean=float("nan"))),
-    step(r"c.jsonl, line 1: id 'z' has no test row in s.csv; make both again", EVALUATE, **TESTED, c__jsonl=lines(judged("z"))),
-    step(r"m.json: not a whole JSON object", EVALUATE, **TESTED | {"m.json": "{"}, c__jsonl=lines(judged("a"), judged("b"))),
-    step(r"c.jsonl: no line for id 'b' of s.csv, and 1 of 2 test ids have none", EVALUATE, **TESTED, c__jsonl=lines(judged("a"))),
-    step(r"c.jsonl, line 2: id 'a' stands in line 1 already", EVALUATE, **TESTED, c__jsonl=lines(judged("a"), judged("a"))),
-    step(r"metrics.json: not a whole JSON object", RENDER, metrics__json='{"n": 3, '),
-    step(r"metrics.json: not all of a metrics file; make it again with `snakemake -f -- metrics.json`", RENDER, metrics__json="{}"),
-    step(r"--settings: not a JSON object", ["evaluate", "--settings", "{", *EVALUATE[3:]], **TESTED),
-    step(r"--settings: no key 'task'", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:]], **TWO),
-    step(r"out: (File exists|Not a directory)", ESTIMATE, x__jsonl=lines(sampled("a")), out="a file where the folder should be"),
-]  # fmt: skip
+    *(Case(message, COMMANDS[command], files) for message, command, files in cases("bad_steps")),
+    Case(r"x.jsonl, line 1: not UTF-8", ESTIMATE, {"x.jsonl": b'{"id": "\xff"}\n'}),
+    Case(r"--settings: not a JSON object", ["evaluate", "--settings", "{", *EVALUATE[3:]]),
+    Case(r"--settings: no key 'task'", ["pairs", "--settings", '{"label": "x"}', *SELECT[3:]], TWO),
+]
 
 
 WARM = words("sft", stages.of("sft", typed(MMLU), *CELL), "--surrogate s.csv --prompts rl=p.jsonl --out out/sft")
