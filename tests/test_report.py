@@ -3,22 +3,41 @@
 import base64
 import json
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import matplotlib
 import numpy as np
+import pandas as pd
 import pytest
+import small_matrix
 import yaml
-from conftest import ROOT, typed
+from conftest import ROOT, program, typed
+from msgspec import structs
+from scipy.special import expit
+from test_any_data import written
+from test_workflow import plan
 from test_workflow import snakemake as run_snakemake
 
+from orce import methods, metrics, rewards, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import graph, layout
+from orce.config import graph, layout, load
+from orce.config.check import read_config
+from orce.config.settings import to_argument
+from orce.errors import BadInput
+from orce.metrics import summarise, summarise_extra
+from orce.metrics.definitions import EXTRA, METRICS
+from orce.metrics.summary import Stated
 from orce.records import Candidate
+from orce.reports import figures
 from orce.runtime import preflight
+from orce.stage_settings import Pictured, Pictures, parsed, plain
+from orce.stages import metrics_csv, prompts
+from orce.stages.figures import KINDS, Settings
 
 METHODS = list(layout.KINDS["main"])
 PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
@@ -240,3 +259,454 @@ def test_a_run_says_whose_tables_it_replaces(folder, capsys):
     assert capsys.readouterr().err == ""
     preflight.tell_replaced(["mine", "transfer"], {"paper_tables/tables.tex"})
     assert "replaced: they show arithmetic, transfer, now mine, transfer;" in capsys.readouterr().err
+
+
+# The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal.
+
+PICTURED = Pictured(dataset="sums", model="small", label="sums, Small 1B")
+LABELLED = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
+
+
+def series(confidence, correct, method="orce", answer="A", unread=0):
+    n, label = len(correct), LABELLED.get(method, method)
+    read = Stated(
+        [*map(str, range(n))], [answer] * n, np.asarray(confidence), np.asarray(correct), None, None, unread, 0, False
+    )
+    return figures.Series(method, label, read)
+
+
+def stated(method="orce", unread=0, n=200):
+    rng = np.random.default_rng(0)
+    confidence = rng.integers(0, 101, n) / 100
+    return series(confidence, rng.random(n) < confidence, method, unread=unread)
+
+
+def words(figure) -> str:
+    """Everything that stands in a figure."""
+    from matplotlib.text import Text
+
+    return "\n".join(text.get_text() for text in figure.findobj(Text))
+
+
+def drawn(draw, *arguments):
+    with matplotlib.rc_context(figures.style()):
+        return draw(*arguments)
+
+
+def config(**tables) -> dict:
+    text = (ROOT / "config.yaml").read_text()
+    return yaml.safe_load(text) | ({"tables": tables, "paper_tables": list(tables)} if tables else {})
+
+
+def write(folder: Path, method: str, confidences: list, correct: list) -> None:
+    rows = enumerate(zip(confidences, correct, strict=True))
+    lines = [{"id": str(i), "answer": "A", "correct": right, "confidence": c} for i, (c, right) in rows]
+    store.write(folder / method / "confidences.jsonl", lines)
+
+
+def test_bins_are_closed_on_the_right_and_their_points_sum_up_to_ece():
+    one = stated().stated
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
+    assert count.sum() == 200 and len(count) == 10
+    ece = (count * np.abs(confidence - accuracy)).sum() / 200
+    assert ece == pytest.approx(metrics.expected_calibration_error(one.confidence, one.correct), abs=1e-12)
+    confidence = np.array([0.0, 0.1, 0.11, 0.3, 0.31, 1.0])
+    number, count, mean, accuracy = metrics.reliability_bins(confidence, [0, 1, 1, 1, 0, 1])
+    assert number.tolist() == [0, 1, 2, 3, 9] and count.tolist() == [2, 1, 1, 1, 1]
+    assert mean.tolist() == pytest.approx([0.05, 0.11, 0.3, 0.31, 1.0])
+    assert accuracy.tolist() == [0.5, 1, 1, 0, 1]
+    assert [part.tolist() for part in metrics.reliability_bins([], [])] == [[], [], [], []]
+
+
+def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_tables():
+    panel = drawn(figures.draw_reliability, PICTURED, [stated()]).axes[0]
+    one = stated().stated
+    _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
+    circles = panel.collections[1]
+    assert np.allclose(circles.get_offsets(), np.column_stack([confidence, accuracy]))
+    assert np.allclose(circles.get_sizes(), figures.SMALLEST + figures.LARGEST * count / 200)
+    gaps = np.array(panel.collections[0].get_segments())
+    assert np.allclose(gaps[:, :, 0], confidence[:, None])
+    assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
+    axes = drawn(figures.draw_risk_coverage, PICTURED, [stated()]).axes[0]
+    line = next(line for line in axes.lines if line.get_label().startswith("ORCE"))
+    area = metrics.aurc(one.confidence, one.correct)
+    assert line.get_ydata().mean() == pytest.approx(area, abs=1e-12)
+    assert line.get_label() == f"ORCE {area:.3f}"
+
+
+def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
+    three = [stated(method) for method in LABELLED]
+    other = series(np.ones(200), np.zeros(200), "cot", answer="B")
+    assert figures.most_judged([other.stated, *(one.stated for one in three)]) is three[0].stated
+    axes = drawn(figures.draw_risk_coverage, PICTURED, [other, *three]).axes[0]
+    thin = [line for line in axes.lines if line.get_linewidth() == 0.5]
+    assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
+
+
+def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
+    sc, nrd = figures.both_rewards(figures.CONFIDENCE, figures.KAPPA, np.array([0.25, 0.55]), figures.NEW_KAPPA)
+    assert nrd[0] == nrd[1] and sc[0] > 0 > sc[1]
+    text = words(drawn(figures.draw_reward, None, Path()))
+    for value in sc:
+        assert f"{value:+.4f}".replace("-", "−") in text
+    assert "no candidates" in text
+
+
+def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
+    rng = np.random.default_rng(1)
+    kappa, said = rng.integers(0, 5, 30) / 4, rng.integers(0, 101, 30) / 100
+    both = zip(kappa.tolist(), said.tolist(), strict=True)
+    candidates = [Candidate("a", k, True, [0.2, 0.9], [-1.0, -2.0], ["20", "90"], c, []) for k, c in both]
+    files.write_jsonl(tmp_path / "sums" / "small" / "candidates.jsonl", candidates)
+    axes = drawn(figures.draw_reward, PICTURED, tmp_path).axes
+    expected = 1000 * rewards.spearman_marginal(said, kappa, figures.PERCENTS, 0.0)
+    assert any(len(line.get_ydata()) == 101 and np.allclose(line.get_ydata(), expected) for line in axes[3].lines)
+    assert "sums, Small 1B" in words(axes[3].figure)
+
+
+def drawn_twice(*shown) -> tuple[str, str]:
+    return tuple(words(drawn(draw, PICTURED, shown)) for draw in (figures.draw_reliability, figures.draw_risk_coverage))
+
+
+def test_what_is_unread_constant_all_right_or_missing_is_named():
+    reliability, risk = drawn_twice(series([0.9, 0.5, 0.1], [1, 0, 0], "sft", unread=1))
+    assert "1 of 3 unread" in reliability and "SFT 0.389 (1 unread)" in risk
+    assert "every confidence is the same" in drawn_twice(series([0.9] * 3, [1, 0, 0]))[0]
+    reliability, risk = drawn_twice(series([0.2, 0.4, 0.9], np.ones(3), "sft"))
+    assert "all answers are right" in reliability and "SFT 0.000" in risk
+    gone = figures.Series("topk", "Top-k", None)
+    reliability, risk = drawn_twice(gone, stated())
+    assert "no confidences.jsonl" in reliability and "Top-k" in reliability and "missing: Top-k" in risk
+    assert "no confidences" in drawn_twice(gone)[1]
+
+
+def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_and_number(tmp_path):
+    write(tmp_path / "sums/small", "sft", [0.9, None, 0.1], [True, False, False])
+    cell = structs.replace(PICTURED, methods=[("sft", "SFT"), ("topk", "Top-k")])
+    plan = Pictures(cells=[cell], reward=None, unparsed_confidence=0.5)
+    assert len([*figures.build(plan, tmp_path, tmp_path / "figures")]) == 6
+    path = tmp_path / "sums/small/sft/confidences.jsonl"
+    path.with_name("confidences.manifest.json").unlink()  # a file of one's own has none
+    path.write_text('{"id": "b", "answer": "A"}\n')
+    with pytest.raises(BadInput, match=r"confidences.jsonl, line 1: no key 'correct'"):
+        [*figures.build(plan, tmp_path, tmp_path / "figures")]
+
+
+def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
+    names = stages.of("figures", typed(config())).names()
+    cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
+    assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in KINDS for cell in cells}
+    # As the step gets them: in one canonical form, with the keys of objects sorted.
+    wanted = json.loads(to_argument(stages.of("figures", typed(config()))))
+    first = wanted["cells"][0]
+    assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
+    assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
+    table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
+    wanted = stages.of("figures", typed(config(transfer=table)))
+    assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
+    assert wanted.reward is None
+    assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
+
+
+def test_every_method_has_a_look_of_its_own():
+    from orce.config import layout
+
+    for kind in (layout.KINDS["main"], layout.KINDS["ablation"]):
+        looks = [figures.look(method) for method in kind]
+        for side in ("color", "marker", "dash"):
+            assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
+    field = load.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
+    assert len({figures.look(method) for method in field}) == len(field)
+    for method in ("sft+platt", "sft-from-llama3-8b+isotonic"):
+        assert figures.look(method).color == figures.LOOKS["sft"].color
+    assert figures.look("sft-from-llama3-8b") == figures.look("sft")
+
+
+@pytest.fixture(scope="module")
+def two_runs(tmp_path_factory):
+    """The same pictures drawn twice by the command, in processes that hash differently."""
+    folder = tmp_path_factory.mktemp("figures")
+    rng = np.random.default_rng(0)
+    for method in ("vanilla", "orce"):
+        confidence = (rng.integers(0, 101, 60) / 100).tolist()
+        write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
+    wanted = {
+        "cells": [plain(PICTURED) | {"methods": list(LABELLED.items())}],
+        "reward": None,
+        "unparsed_confidence": 0.5,
+    }
+    (folder / "plan.json").write_text(json.dumps(wanted))
+    for seed in ("1", "2"):
+        words = ["-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
+        program(sys.executable, *words, cwd=folder, check=True, PYTHONHASHSEED=seed)
+    return folder, parsed(Settings, json.dumps(wanted)).names()
+
+
+@pytest.mark.slow
+def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_fonts(two_runs):
+    folder, names = two_runs
+    made = {f"{name}.{kind}" for name in names for kind in ("pdf", "png")}
+    assert {path.name for path in (folder / "figures1").iterdir()} == made
+    for name in made:
+        assert files.file_digest(folder / "figures1" / name) == files.file_digest(folder / "figures2" / name), name
+    for name, about in names.items():
+        path = folder / "figures1" / f"{name}.pdf"
+        content = path.read_bytes()
+        assert b"CreationDate" not in content and b"/FontFile2" in content and b"/Type3" not in content
+        assert b"/Subtype /Image" not in content, "vectors only"
+        inches = figures.COLUMN if about["kind"] == "risk-coverage" else figures.PAGE
+        if shutil.which("pdfinfo"):
+            assert f"{72 * inches:g} x" in program("pdfinfo", path, check=True).stdout.split("Page size:")[1]
+
+
+@pytest.mark.parametrize("draw", ["reward", "reliability", "risk-coverage", "long labels"])
+def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.text import Text
+
+    long = stated("Token probability + Temperature")
+    many = [stated(method, unread=3) for method in LABELLED]
+    figure = {
+        "reward": lambda: drawn(figures.draw_reward, None, tmp_path),
+        "reliability": lambda: drawn(figures.draw_reliability, PICTURED, many),
+        "risk-coverage": lambda: drawn(figures.draw_risk_coverage, PICTURED, many),
+        "long labels": lambda: drawn(figures.draw_risk_coverage, PICTURED, [long] * 21),
+    }[draw]()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw(renderer)
+    box = figure.bbox
+    for text in figure.findobj(Text):
+        if text.get_visible() and text.get_text().strip():
+            assert text.get_fontsize() >= 7, text.get_text()
+            extent = text.get_window_extent(renderer)
+            assert extent.x0 >= box.x0 - 1 and extent.x1 <= box.x1 + 1, text.get_text()
+            assert extent.y0 >= box.y0 - 1 and extent.y1 <= box.y1 + 1, text.get_text()
+
+
+def test_a_missing_results_folder_is_one_clear_line(tmp_path, capsys):
+    (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], reward=None, unparsed_confidence=0.5)))
+    words = ["figures", "--settings", f"@{tmp_path / 'plan.json'}", "--out", "f", "--results", "gone"]
+    assert main(words) == 2 and "gone is not a folder" in capsys.readouterr().err
+
+
+# From a file of one's own to every metric of the field's baselines, by configuration alone.
+
+SHOWN = ["ece", "auroc"]  # in docs/field.md, of the demo's rows that no table of a thousand questions has
+SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
+SUMS = ["consistency", "consistency+platt", "likelihood", "agreement", "cocoa", "mix", "cocoa+platt"]
+CONFIG = yaml.safe_load((ROOT / "tests" / "data" / "field.yaml").read_text())
+
+
+@pytest.fixture(scope="module")
+def own_files(tiny, letters, shared, tmp_path_factory):
+    """Files with the columns of StrategyQA and of GSM8K, models that answer them, and a configuration without any code."""
+    root = tmp_path_factory.mktemp("field")
+    for name in ("ships", "sums"):
+        (root / name).mkdir()
+    ships = [{"qid": f"q{i}", "question": f"Can {i} ships sail?", "facts": ["Wet."]} for i in range(24)]
+    answered = [one | {"answer": "Maybe" if i % 2 else "Yes"} for i, one in enumerate(ships)]
+    written(root / "ships" / "test.jsonl", answered)
+    sums = [{"question": f"Tom has {i} of 4.", "answer": f"4-3=<<4-3=1>>\n#### {1 + i % 4}"} for i in range(48)]
+    written(root / "sums" / "train.jsonl", sums[:24])
+    written(root / "sums" / "test.jsonl", sums[24:])
+    digits = shared("digits", lambda place: small_matrix.letter_model(tiny, place, "1234"))
+    shutil.copy(ROOT / "config.yaml", root)
+    paths = {"letters": letters, "digits": str(digits)}
+    models = {name: {"label": name.title(), "source": {"path": path}} for name, path in paths.items()}
+    (root / "mine.yaml").write_text(yaml.safe_dump(CONFIG | {"models": models}))
+    return root
+
+
+ARGUMENTS = ["--configfile", "mine.yaml", "--cores", "2", "--", "results/metrics.csv", "paper_tables/sums.tex"]
+
+
+@pytest.mark.slow
+def test_files_of_ones_own_become_rows_by_configuration_alone(own_files):
+    run_snakemake(*ARGUMENTS, folder=own_files)
+    board = pd.read_csv(own_files / "results" / "metrics.csv")
+    rows = {(one.dataset, one.method) for one in board.itertuples()}
+    assert rows == {("ships", name) for name in SHIPS} | {("sums", name) for name in SUMS}
+    assert all(set(part["metric"]) >= {*METRICS, *EXTRA} for _, part in board.groupby(["dataset", "method"]))
+    assert "Semantic entropy" in set(board["label"])
+    assert "Consistency + Platt" in (own_files / "paper_tables" / "sums.tex").read_text()
+    judged_alike(own_files / "results" / "ships" / "letters")
+    fitted_elsewhere(own_files / "results" / "sums" / "digits")
+    assert "Nothing to be done" in plan(*ARGUMENTS, folder=own_files)
+
+
+def judged_alike(cell):
+    """Every method judges the same greedy answers, with confidences in [0, 1]; what cannot be read is counted."""
+    found = {name: files.read_jsonl(cell / name / "confidences.jsonl") for name in SHIPS}
+    greedy = [(one["id"], one["answer"], one["correct"]) for one in found["likelihood"]]
+    assert len(greedy) == 24 and 0 < sum(right for *_, right in greedy) < 24
+    for records in found.values():
+        assert [(one["id"], one["answer"], one["correct"]) for one in records] == greedy
+        assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in records)
+    expected = [np.exp(np.mean(one["logprobs"])) for one in files.read_jsonl(cell / "likelihoods.jsonl")]
+    assert [one["confidence"] for one in found["likelihood"]] == pytest.approx(expected)
+    linguistic = json.loads((cell / "linguistic" / "metrics.json").read_text())
+    assert linguistic["n"] == 24 and linguistic["n_unparsed"]["confidence"] > 0, "counted, never dropped"
+
+
+def fitted_elsewhere(cell):
+    """The calibration is the curve that fit.json has, and knows 24 items of the other file."""
+    fit = json.loads((cell / "consistency+platt" / "fit.json").read_text())
+    assert fit["n"] == 24 and fit["n_in_test_set"] == 0
+    below, above, *rest = (files.read_jsonl(cell / name / "confidences.jsonl") for name in SUMS)
+    line = [fit["parameters"]["slope"] * one["confidence"] + fit["parameters"]["intercept"] for one in below]
+    assert [one["confidence"] for one in above] == pytest.approx(expit(line).tolist())
+    assert {one["answer"] for one in below} <= {"1", "2", "3", "4"} and 0 < sum(one["correct"] for one in below) < 24
+    product(*rest)
+    combined = json.loads((cell / "mix" / "fit.json").read_text())
+    assert combined["n"] == 24 and combined["n_in_test_set"] == 0 and len(combined["parameters"]["weights"]) == 3
+    assert combined["fitted_on"] == [f"results/sums-fit/digits/{name}/confidences.jsonl" for name in combined["of"]]
+    assert not list(cell.parent.glob("../sums-fit/*/*/metrics.json")), "what is only fitted on is not evaluated"
+
+
+def product(likelihood, agreement, cocoa, *_):
+    """Every combined confidence is the product of the two in the same greedy answer."""
+    for one, other, both in zip(likelihood, agreement, cocoa, strict=True):
+        assert one["id"] == other["id"] == both["id"] and one["answer"] == other["answer"] == both["answer"]
+        assert both["raw"] == [one["confidence"], other["confidence"]]
+        assert both["confidence"] == pytest.approx(one["confidence"] * other["confidence"])
+
+
+@pytest.fixture(scope="module")
+def shipped():
+    """The checked configuration of docs/field.md's command."""
+    return read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
+
+
+def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shipped):
+    tables = [shipped.tables[name] for name in shipped.paper_tables]
+    assert [table.dataset for table in tables] == ["arithmetic", "worldfacts"]
+    assert tables[0].methods == tables[1].methods and len(tables[0].methods) >= 16
+    kinds = {methods.of(shipped).find(name).kind for name in tables[0].methods}
+    assert kinds == {"prompted", "measured", "stated", "fitted"}
+    planned = graph.stages(shipped, shipped.paper_tables)
+    fitted = {stage.cell.dataset for stage in planned} - {"arithmetic", "worldfacts"}
+    assert fitted == {"arithmetic-validation", "worldfacts-validation"}
+    assert not [stage for stage in planned if stage.cell.dataset in fitted and stage.rule in ("sft", "train", "dpo")]
+
+
+def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on_and_tested():
+    names = ("config.yaml", "config/demo.yaml", "config/field-generated.yaml")
+    config = read_config([ROOT / name for name in names])
+    for name in ("arithmetic-all", "worldfacts-all"):
+        drawn = {split: prompts.draw(stages.of("prompts", config, name), split) for split in ("sft", "rl", "test")}
+        assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68
+        texts = [one["question"] for examples in drawn.values() for one in examples]
+        task = tasks.get(config.datasets[name].task)
+        every = [one for split in ("train", "validation", "test") for one in task.load({}, split)]
+        assert len(texts) == len({*texts}) == len(every)
+
+
+def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
+    page = (ROOT / "docs" / "field.md").read_text()
+    described, shown = page.split("## The demo's table")
+    rows = shipped.tables["field-arithmetic"].methods
+    for row in rows:
+        method, _, calibration = row.partition("+")
+        assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described
+    board = pd.read_csv(ROOT / "docs" / "field" / "metrics.csv").set_index(["method", "dataset", "metric"])["value"]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| `")]
+    known = {*pd.read_csv(ROOT / "docs" / "field" / "wikidata.csv")["method"]}
+    assert [line[0].strip("`") for line in lines] == [row for row in rows if row not in known]
+    columns = [(dataset, metric) for dataset in ("arithmetic", "worldfacts") for metric in SHOWN]
+    for name, *cells in lines:
+        for (dataset, metric), cell in zip(columns, cells, strict=True):
+            value = board[name.strip("`"), dataset, metric]
+            assert (cell == "--") == np.isnan(value) and (cell == "--" or float(cell) == pytest.approx(value, abs=6e-4))
+
+
+def test_the_table_of_a_thousand_questions_shows_the_values_of_its_runs():
+    files = [pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv") for name in ("wikidata", "generated")]
+    board = pd.concat(files).set_index(["dataset", "method", "metric"]).sort_index()
+    page = (ROOT / "docs" / "field.md").read_text()
+    expected = []
+    for method in dict.fromkeys(files[0]["method"]):
+        cells = []
+        for dataset in ("qa-wikidata", "arithmetic-all", "worldfacts-all"):
+            of = board.loc[dataset, method, "auroc"]
+            assert of["n"] == 1000
+            cells.append("{} [{}, {}]".format(*(decimals(of[name]) for name in ("value", "low", "high"))))
+        expected.append(f"| `{method}` | {' | '.join(cells)} |")
+    assert len(expected) == 18 and [row for row in expected if row not in page] == []
+
+
+def decimals(value: float) -> str:
+    return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
+
+
+def cells():
+    """metrics.json and extra.json of two datasets, two methods each; one of them states a constant."""
+    rng = np.random.default_rng(0)
+    for dataset in ("ships", "towns"):
+        for method, label in (("p_true", "P(True)"), ("sft+platt", "SFT + <Platt>")):
+            constant = method == "p_true" and dataset == "towns"
+            confidence = np.full(60, 0.7) if constant else rng.integers(0, 101, 60) / 100
+            correct = rng.random(60) < confidence
+            cell = {"dataset": dataset, "model": "small", "method": method}
+            metrics = cell | summarise(confidence, correct, n_unparsed={"confidence": 3}, n_resamples=50)
+            yield metrics, summarise_extra(confidence, correct, 50), label
+
+
+def test_the_tidy_table_and_the_picture_have_every_metric_and_method(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    labels = {}
+    for measured, extra, label in cells():
+        path = f"results/{measured['dataset']}/small/{measured['method']}/metrics.json"
+        store.write_object(path, measured)
+        store.write_object(path.replace("metrics.json", "extra.json"), extra)
+        labels[path] = label
+    chosen = json.dumps({"labels": labels})
+    assert main(["metrics-csv", "--settings", chosen, "--metrics", *labels, "--out", "metrics.csv"]) == 0
+    read = pd.read_csv("metrics.csv")
+    assert tuple(read.columns) == metrics_csv.COLUMNS and "SFT + <Platt>" in set(read["label"])
+    assert set(read["metric"]) >= {*METRICS, *EXTRA, "unparsed_confidences"}
+    for measured, extra, _ in cells():
+        mine = read[(read["dataset"] == measured["dataset"]) & (read["method"] == measured["method"])].set_index(
+            "metric"
+        )
+        assert mine.loc["aurc", "value"] == measured["aurc"] and mine.loc["prr", "low"] == extra["intervals"]["prr"][0]
+        assert mine.loc["unparsed_confidences", "value"] == 3 and (mine["n"] == 60).all()
+    constant = read[(read["dataset"] == "towns") & (read["method"] == "p_true") & (read["metric"] == "spearman")]
+    assert constant["value"].isna().all() and list(constant["reason"]) == ["every confidence is the same"]
+    made = runpy.run_path(str(ROOT / "docs" / "frontier.py"))
+    (axes,) = made["draw"](made["stored"]()).axes
+    marks = {line.get_label(): len(line.get_xdata()) for line in axes.lines if line.get_marker() != "None"}
+    assert marks == {"sums": 30, "countries": 30, "Wikidata": 18}
+    shown = [label.get_text() for label in axes.get_yticklabels()]
+    assert len(shown) == 30 and {"ORCE", "SFT", "Agreement"} <= {*shown}
+    assert [text.get_text() for text in axes.texts][-1] == "A prompted statement"
+
+
+def areas(name: str) -> pd.Series:
+    """AUROC by (method, dataset) of a stored table."""
+    rows = pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv")
+    return rows[rows.metric == "auroc"].set_index(["method", "dataset"])["value"]
+
+
+def shown(value: float) -> str:
+    return f"{value:.3f}".removeprefix("0")
+
+
+def test_the_decision_page_says_what_the_stored_tables_say():
+    """Its numbers, which row is best on the demo's sets, and that no trained statement ranks as well as the answer's probability."""
+    page = " ".join((ROOT / "docs" / "which.md").read_text().split())
+    demo, facts, drawn = areas("metrics"), areas("wikidata"), areas("generated")
+    means = demo[demo.index.get_level_values("dataset").isin(["arithmetic", "worldfacts"])].groupby("method").mean()
+    first, second = means.sort_values(ascending=False).index[:2]
+    assert f"(`{second}`) has a mean AUROC of {shown(means[second])}" in page
+    assert f"(`{first}`, {shown(means[first])})" in page
+    needs = pd.read_csv(ROOT / "docs" / "field" / "needs.csv", index_col="method")
+    spoken = [name for name in means.index if needs["judge"][name]]
+    assert len(spoken) > 10 and means[spoken].max() < means["likelihood"] < means["sequence_probability"]
+    rows = ("sequence_probability", "agreement", "likelihood", "probe")
+    value = {row: shown(facts[row, "qa-wikidata"]) for row in rows}
+    assert f"of {value['sequence_probability']} and `agreement` {value['agreement']}, but `likelihood`" in page
+    assert f"{value['likelihood']}: chance. A linear `probe` with 500 graded questions has {value['probe']}" in page
+    for row in ("sequence_probability", "likelihood", "probe"):
+        both = [shown(drawn[row, f"{name}-all"]) for name in ("arithmetic", "worldfacts")]
+        assert " and ".join(both) in page
