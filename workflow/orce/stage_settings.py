@@ -57,6 +57,7 @@ class Trainer(Part, kw_only=True):
     checkpointing: bool
     save_steps: int
     grouped: bool | UnsetType = UNSET
+    kernels: str | UnsetType = UNSET
     shard: bool | UnsetType = UNSET
 
 

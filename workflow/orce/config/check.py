@@ -387,6 +387,8 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
     for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
         if size % max(1, config.training.gpus):
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
+    if config.training.kernels is not UNSET and config.device == "cpu":
+        yield "training.kernels: liger's kernels run on a GPU; set device: cuda, or leave the key out"
     for target in config.training.lora.target_modules if config.training.method == "lora" else ():
         name = target.rpartition(".")[2]
         if name not in LAYERS and (close := difflib.get_close_matches(name, LAYERS, 1, 0.9)):
@@ -435,9 +437,10 @@ def data(config: Config) -> None:
             for row in (row for row in rows if registry.find(row).kind == "external"):
                 given = settings.given_confidences(config, table.dataset, model, row)
                 _there(f"methods.{row}.path", given.path, what)
-    for name in config.training.report_to:
-        if importlib.util.find_spec(name) is None:
-            raise BadInput(f"config: training.report_to: {name} is not installed; pip install {name}")
+    kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
+    for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
+        if importlib.util.find_spec(name.replace("-", "_")) is None:
+            raise BadInput(f"config: training.{key}: {name} is not installed; pip install {name}")
 
 
 def on_path(folder: str | Path) -> str:

@@ -190,6 +190,8 @@ class Training(Part, kw_only=True):
     checkpointing: bool  # recompute activations in the backward pass
     grouped: bool | UnsetType = UNSET  # questions about one passage stay together, so that it is computed once
     micro_batch_tokens: Count  # of one pass on one GPU; out of memory, a training on one GPU takes half (tokens)
+    # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by rounding (default: torch's)
+    kernels: Literal["liger"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
     gpus: An[int, Meta(ge=0)]  # of one training job; more than one starts it through torchrun (GPUs)
     shard: bool = False  # each GPU keeps its share of the weights (FSDP2), for a model that one cannot hold

@@ -45,6 +45,8 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
         model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
     count = processes()  # refuses other means of sharing the weights
     lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
+    if training.kernels == "liger":
+        use_liger(lm.model)
     if training.method == "lora" and weights is None:
         from peft import LoraConfig, get_peft_model
 
@@ -64,6 +66,18 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
             # peft's cast to float32: autocast takes the same bits without that copy.
             module.cast_input_dtype_enabled = False
     return lm
+
+
+def use_liger(model) -> None:
+    """Let a model, or the base of its adapter, compute RMSNorm, RoPE and SwiGLU by liger's Triton kernels (Hsu et al., 2024).
+    Raises BadInput if it has none for such a model."""
+    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN, _apply_liger_kernel_to_instance
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if (kind := base.config.model_type) not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        raise BadInput(f"training.kernels: liger has no kernels for models of type {kind}; leave the key out")
+    # Its loss would need all logits; ours are computed at a few columns.
+    _apply_liger_kernel_to_instance(base, cross_entropy=False, fused_linear_cross_entropy=False)
 
 
 def processes() -> int:
