@@ -24,6 +24,8 @@ from orce import metrics
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, ITEMS = ROOT / "docs", ROOT / "evidence" / "items"
 MARGIN, DRAWS = 0.01, 10_000
+# p for which ten times as many are drawn, as its standard error is 0.002, and which gets a mark if it stays there.
+CLOSE, MARK = (0.04, 0.06), " (p near .05)"
 METRICS = {
     "auroc": metrics.auroc, "aurc": metrics.aurc, "e_aurc": metrics.e_aurc,
     "ece": metrics.expected_calibration_error, "brier": metrics.brier,
@@ -130,7 +132,8 @@ def with_nested(cells: dict[str, Cell]) -> dict[str, Cell]:
 
 def contrasts(cells: dict[str, Cell], draws: int = DRAWS) -> pd.DataFrame:
     """Differences of AURC by (cell, contrast), below zero where the first is better; of cells and of means over some."""
-    drawn = {}  # a first row of the difference itself, then one for each draw
+    drawn: dict[str, pd.DataFrame] = {}  # a first row of the difference itself, then one for each draw
+    finer: dict[str, dict[str, np.ndarray]] = {}  # draws of contrasts whose p is close to the level
     for cell, (items, arms) in with_nested(cells).items():
         counted, seed = {arm: metrics.aurc.read(arms[arm], items.correct) for arm in arms}, zlib.crc32(cell.encode())
         values = {arm: metrics.aurc.value(counts) or 0.0 for arm, counts in counted.items()}
@@ -138,8 +141,12 @@ def contrasts(cells: dict[str, Cell], draws: int = DRAWS) -> pd.DataFrame:
         for name in CONTRASTS:
             a, b = name.split(" - ")
             if a in counted and b in counted:
-                resampled = metrics.resample_differences(["aurc"], counted[a], counted[b], draws, seed)["aurc"]
+                sides = counted[a], counted[b]
+                resampled = metrics.resample_differences(["aurc"], *sides, draws, seed)["aurc"]
                 columns[name] = np.concatenate([[values[a] - values[b]], resampled])
+                if CLOSE[0] < two_sided(resampled) < CLOSE[1]:
+                    more = metrics.resample_differences(["aurc"], *sides, 10 * draws, seed)
+                    finer.setdefault(cell, {})[name] = more["aurc"]
         drawn[cell] = pd.DataFrame(columns)
     for mean, averaged in MEANS.items():
         if {*averaged} <= {*drawn}:
@@ -148,16 +155,22 @@ def contrasts(cells: dict[str, Cell], draws: int = DRAWS) -> pd.DataFrame:
     for change, (more, fewer) in CHANGES.items():
         if {more, fewer} <= {*drawn}:
             drawn[change] = (drawn[more] - drawn[fewer]).dropna(axis=1).filter(TRAINED)
-    return pd.concat({cell: summary(frame.iloc[0], frame.iloc[1:]) for cell, frame in drawn.items()})
+    return pd.concat(
+        {cell: summary(frame.iloc[0], dict(frame.iloc[1:]) | finer.get(cell, {})) for cell, frame in drawn.items()}
+    )
 
 
-def summary(values: pd.Series, drawn: pd.DataFrame) -> pd.DataFrame:
-    low, high = drawn.quantile(0.025), drawn.quantile(0.975)
-    sides = np.minimum((drawn <= 0).sum(), (drawn >= 0).sum())
-    p = pd.Series(2 * (sides + 1) / (len(drawn) + 1)).clip(upper=1)
+def two_sided(drawn) -> float:
+    return min(1.0, 2 * (min((drawn <= 0).sum(), (drawn >= 0).sum()) + 1) / (len(drawn) + 1))
+
+
+def summary(values: pd.Series, drawn: dict) -> pd.DataFrame:
+    low, high = (pd.Series({name: np.quantile(some, q) for name, some in drawn.items()}) for q in (0.025, 0.975))
+    p = pd.Series({name: two_sided(some) for name, some in drawn.items()})
     adjusted = pd.concat([holm(p.filter(family)) for family in FAMILIES]).reindex(p.index).fillna(p)
     kinds = [(adjusted < 0.05) & (high < 0), (adjusted < 0.05) & (low > 0), (-MARGIN < low) & (high < MARGIN)]
     verdict = np.select(kinds, ["better", "worse", "no difference that matters"], "open")
+    verdict = np.where(adjusted.between(*CLOSE), np.char.add(verdict, MARK), verdict)
     return pd.DataFrame({"difference": values, "low": low, "high": high, "p": p, "holm": adjusted, "verdict": verdict})
 
 
@@ -405,7 +418,47 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
         lines += [f"{name}: {number}" for number in dict.fromkeys(quoted) if number not in given]
         if not quoted:
             lines.append(f"{name}: nothing is quoted as {pattern}")
+    known = verdicts(
+        [made["decisive-contrasts"], made["quoted"], *(csv.reader(io.StringIO(files[name])) for name in JUDGED)]
+    )
+    for name in ("evidence.md", "real-questions.md", "laboratory.md", "smollm2.md"):
+        lines += [f"{name}: {sentence}" for sentence in sentences(pages[name]) if not fits(sentence, known)]
     return [*lines, *before_the_reward(made["decisive-arms"], pages["real-questions.md"])]
+
+
+# What a sentence says of the intervals that it quotes
+
+JUDGED = ("laboratory-contrasts", "smollm2-arms-contrasts")
+VERDICTS = r"better|improves|worse|no difference that matters|open|exploratory"
+QUOTED = r"[+-]0?\.\d{3} \[[^\]]*\]"
+
+
+def verdicts(files: Iterable[Iterable[list[str]]]) -> dict[str, set[str]]:
+    """{interval: the verdicts on the contrasts that have it} of tables with a column `verdict`."""
+    known: dict[str, set[str]] = {}
+    for head, *rows in files:
+        column = head.index("verdict")
+        for row in rows:
+            for cell in (cell for cell in row if re.fullmatch(QUOTED, cell)):
+                known.setdefault(cell.replace("0.", "."), set()).update(re.findall(VERDICTS, row[column]))
+    return known
+
+
+def sentences(page: str) -> list[str]:
+    """Sentences, lines of tables, and the parts before and after a semicolon."""
+    lines = re.sub(r"(?<!\|)\n(?![-#|\n])", " ", page)
+    return [prose(part).strip() for part in re.split(r"\n|(?<=\w)[.:]\*{0,2} |; ", lines)]
+
+
+def fits(sentence: str, known: dict[str, set[str]]) -> bool:
+    """Whether the words of a sentence are the verdicts on the intervals in it: one by one where it has one for each."""
+    quoted = [known[text] for cell in re.findall(QUOTED, sentence) if (text := cell.replace("0.", ".")) in known]
+    said = [word.replace("improves", "better") for word in re.findall(rf"\b({VERDICTS})\b", sentence)]
+    if not quoted or "exploratory" in set().union(*quoted):
+        return not quoted or "exploratory" in said
+    if len(quoted) == len(said):
+        return all(word in verdict for word, verdict in zip(said, quoted, strict=True))
+    return {*said} <= set().union(*quoted) and all(verdict & {*said} for verdict in quoted)
 
 
 BEFORE_THE_REWARD = {

@@ -280,6 +280,17 @@ def test_a_changed_number_of_a_table_or_in_prose_is_found(page, quote, made, doc
     assert any(path.name in line for line in recompute.differing(made, docs))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", ["evidence.md", "evidence/real-questions.md", "evidence/laboratory.md", "evidence/smollm2.md"]
+)
+def test_a_word_that_is_not_the_verdict_on_its_interval_is_found(page, made, docs):
+    path = docs / page
+    path.write_text(re.sub(r"\bbetter\b", "worse", path.read_text()))
+    said = [line for line in recompute.differing(made, docs) if line.startswith(f"{path.name}: ")]
+    assert any(re.search(recompute.QUOTED, line) and "worse" in line for line in said)
+
+
 def test_an_item_that_changes_its_side_changes_the_tables(tmp_path):
     shutil.copy(recompute.ITEMS / "exams-2.jsonl.gz", tmp_path)
     released = (EVIDENCE / "tables" / "decisive-arms.csv").read_text().splitlines()
