@@ -1,9 +1,8 @@
 """Digests of the demo's outputs: prompts, samples, surrogate, candidates, pairs, confidences, training logs, metrics without
 provenance, and the .tex files without it. After `make demo`: python tests/frozen_demo.py
 
-Made at 372bc3d with its frozen lower layers off (SHARE = 0 in its training/frozen.py): running the layers below the adapters in
-every step changed SFT's losses by 1e-6 at most, and what follows from them. The last bits of a model's numbers depend on the
-processor's instructions, so another kind of machine may differ in what a model has made; prompts are equal everywhere.
+Made at 1ab72609. The last bits of a model's numbers depend on the processor's instructions, so another kind of machine may differ in
+what a model has made; prompts are equal everywhere.
 """
 
 import hashlib
