@@ -5,12 +5,9 @@ exit code 2.
 """
 
 import ast
-import contextlib
 import difflib
 import importlib
-import importlib.metadata
 import os
-import re
 import shutil
 import signal
 import sys
@@ -19,7 +16,7 @@ from pathlib import Path
 
 import orce
 from orce import stages
-from orce.errors import BadInput, explain
+from orce.errors import BadInput, explain, extras
 from orce.runtime import process
 from orce.runtime.process import say
 
@@ -55,16 +52,12 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     if "ORCE_FETCHED" in os.environ and name in LOADING:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else vllm fetches further copies of the weights
     try:
-        stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
+        with extras():
+            stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise
     except (BadInput, OSError) as error:
         say(f"orce {name}: {explain(error)}")
-        return 2
-    except ModuleNotFoundError as error:
-        if not (extra := _extra(error.name or "")):
-            raise
-        say(f"orce {name}: {error.name} is not installed; it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'")  # fmt: skip
         return 2
     finally:
         process.report_counts()
@@ -89,15 +82,6 @@ def overview(by_name: dict[str, str], program: str) -> str:
     usage = f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
     typed, steps = about[: len(TYPED)], about[len(TYPED) :]
     return "\n".join([usage, "", "Commands:", *typed, "", "Steps of the workflow, which Snakemake runs:", *steps])
-
-
-def _extra(module: str) -> str | None:
-    """The extra of this package that brings a module; None for any other module, or where no wheel is installed."""
-    package = re.escape(module.partition(".")[0].replace("_", "-"))
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        needed = "\n".join(importlib.metadata.requires("orce-reproduction") or [])
-        match = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
-        return match and match[1]
 
 
 def run(program: str = "orce") -> None:

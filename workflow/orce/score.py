@@ -198,7 +198,11 @@ def model_settings(
 def as_source(name: str) -> dict[str, Any]:
     """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
     hub, _, revision = name.partition("@")
-    return {"path": name} if Path(name).is_dir() else {"hub": hub, "revision": revision or None}
+    if Path(name).is_dir():
+        return {"path": name}
+    if hub.count("/") != 1:
+        raise BadInput(f"{name}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION")
+    return {"hub": hub, "revision": revision or None}
 
 
 def located(model: str) -> Path:
