@@ -15,11 +15,11 @@ from conftest import ARITHMETIC, LINEAR, training_settings
 from finished_run import CELL
 from safetensors.torch import load_file
 
-from orce import judging, metrics
+from orce import metrics
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging.reader import Reading, TransformersReader
+from orce.judging import Reading, TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
@@ -73,7 +73,7 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
 
 @pytest.mark.slow
 def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
-    usual, constrained = (judging.state(reader, PROMPTS, constrained=only) for only in (False, True))
+    usual, constrained = (reader.state(PROMPTS, constrained=only) for only in (False, True))
     for one, other in zip(usual, constrained, strict=True):
         assert other.raw == statement(to_percent(other.stated)) and other.retried
         assert (one.mean, one.mass) == (other.mean, other.mass)
@@ -84,7 +84,7 @@ def test_a_constrained_statement_is_the_second_try_without_the_first(reader):
 
 @pytest.mark.slow
 def test_the_mode_is_the_most_probable_value_the_lowest_of_equals_and_kept_only_where_it_is_asked_for(reader):
-    usual, asked = (judging.state(reader, PROMPTS, mode=mode) for mode in (False, True))
+    usual, asked = (reader.state(PROMPTS, mode=mode) for mode in (False, True))
     readings = reader.read(PROMPTS, state_text=False)
     assert asked == [
         one._replace(mode=reading.logprobs.tolist().index(max(reading.logprobs)) / 100)
@@ -139,7 +139,7 @@ def test_a_prompt_is_read_alike_whatever_the_batch(reader):
 @pytest.mark.slow
 def test_an_unreadable_statement_is_decoded_again_among_the_valid_ones(tiny):
     reader = TransformersReader(language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}))
-    records, readings = judging.state(reader, PROMPTS), reader.read(PROMPTS)
+    records, readings = reader.state(PROMPTS), reader.read(PROMPTS)
     for record, reading in zip(records, readings, strict=True):
         assert record.retried and record.stated == reading.greedy / 100
         assert record.raw == [reading.text, f"Confidence: {reading.greedy}"]

@@ -33,7 +33,7 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import layout, load, settings
 from orce.errors import BadInput
-from orce.judging.reader import TransformersReader
+from orce.judging import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import check_template, completion_ids, control_tokens, prompt_ids, prompts_ids
 from orce.llm.engines import vllm

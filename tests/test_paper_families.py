@@ -20,12 +20,12 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce import score, tasks
 from orce.artefacts import files
-from orce.judging import judge_prompt
-from orce.judging.reader import TransformersReader, value_trie
+from orce.judging import TransformersReader, value_trie
 from orce.llm import engines, language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.methods import prompted
 from orce.records import Pair
+from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft
 
 pytestmark = pytest.mark.slow

@@ -26,7 +26,7 @@ import orce
 from orce import score
 from orce.__main__ import main
 from orce.errors import BadInput
-from orce.judging.reader import TransformersReader
+from orce.judging import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.training import common

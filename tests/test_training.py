@@ -19,13 +19,12 @@ from msgspec.structs import replace
 from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
-from orce import judging, stages, tasks
+from orce import stages, tasks
 from orce.artefacts import files, store
 from orce.config.check import read_config
 from orce.config.schema import WarmStart
 from orce.errors import BadInput
-from orce.judging import reader
-from orce.judging.reader import value_trie
+from orce.judging import TransformersReader, value_trie
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
 from orce.llm.trie import node_logprobs, pack, path_logprobs
@@ -236,7 +235,7 @@ def test_a_warm_start_of_no_epochs_states_what_the_base_model_states_and_can_be_
     manifest = json.loads((tmp_path / "sft" / "manifest.json").read_text())
     assert manifest["steps"] == 0 and manifest["loss"] is None
     read = [
-        reader.TransformersReader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
+        TransformersReader(language_model.load(settings["model"], weights)).read([prompt(3)], state_text=False)
         for weights in (None, str(tmp_path / "sft"))
     ]
     assert read[0][0].logprobs.tolist() == read[1][0].logprobs.tolist()
@@ -386,7 +385,7 @@ def test_probabilities_that_are_not_finite_are_never_stated(model_settings):
     with pytest.raises(
         BadInput, match="the confidence LLM's probabilities are not finite numbers; its weights are broken"
     ):
-        judging.state(reader.TransformersReader(lm, 4096), [prompt(1)])
+        TransformersReader(lm, 4096).state([prompt(1)])
 
 
 @pytest.mark.slow
@@ -427,7 +426,7 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
 
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
-    judge = reader.TransformersReader(language_model.load(settings["model"], str(folder)))
+    judge = TransformersReader(language_model.load(settings["model"], str(folder)))
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
     chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
     readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])

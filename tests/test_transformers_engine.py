@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.judging.reader import TransformersReader
+from orce.judging import TransformersReader
 from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, prompts_ids, statement
 from orce.llm.engines import transformers

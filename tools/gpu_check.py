@@ -35,8 +35,7 @@ from orce.artefacts import store
 from orce.config import settings
 from orce.config.check import here
 from orce.errors import BadInput
-from orce.judging import judge_prompt
-from orce.judging.reader import TransformersReader
+from orce.judging import TransformersReader
 from orce.llm import engines, language_model, reading
 from orce.llm.chat import statement, to_percent
 from orce.methods.method import DEPTHS
@@ -46,6 +45,7 @@ from orce.runtime import lease, preflight
 from orce.runtime.process import SPEED, say
 from orce.stage_settings import plain
 from orce.stages import convert_model
+from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft, tokenized_brier
 
 TASK = str(ROOT / "config/demo/arithmetic.py")

@@ -5,10 +5,10 @@ import torch
 from benchmarks.comparisons.sampling import repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
-from orce.judging import judge_prompt
-from orce.judging.reader import TransformersReader
+from orce.judging import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
+from orce.tasks import judge_prompt
 from orce.text import extract
 
 TITLE = "reading confidences: all 101 probabilities against generated statements (SmolLM2, float32)"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import orce
 from orce import stages
-from orce.errors import BadInput, explain, extras
+from orce.errors import BadInput, explain
 from orce.runtime import process
 from orce.runtime.process import say
 
@@ -52,7 +52,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     if "ORCE_FETCHED" in os.environ and name in LOADING:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else vllm fetches further copies of the weights
     try:
-        with extras():
+        with process.extras():
             stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise

@@ -1,8 +1,6 @@
 """What a user did wrong, in one line. A module of its own, since every room raises it."""
 
-import contextlib
 import errno
-import re
 
 
 class BadInput(ValueError):
@@ -41,26 +39,3 @@ def raise_refusal(error: BaseException | None, what: str, hub: str, revision: st
                 at = f", revision {revision}" if kind is errors.LocalEntryNotFoundError else ""
                 raise BadInput(f"{hub}{at}: {refusal}") from None
         error = error.__cause__
-
-
-@contextlib.contextmanager
-def extras():
-    """A package that is not installed is bad input here, where one of this package's extras brings it."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        if not (extra := _extra(error.name or "")):
-            raise
-        where = f"it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'"
-        raise BadInput(f"{error.name} is not installed; {where}") from None
-
-
-def _extra(module: str) -> str | None:
-    """The extra that brings a module; None for any other module, or where no wheel is installed."""
-    from importlib import metadata
-
-    package = re.escape(module.partition(".")[0].replace("_", "-"))
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        needed = "\n".join(metadata.requires("orce-reproduction") or [])
-        match = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
-        return match and match[1]

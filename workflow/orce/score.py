@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from orce import judging, tasks
+from orce import tasks
 from orce.artefacts import store
 from orce.errors import BadInput
 from orce.llm.chat import Messages
@@ -50,7 +50,7 @@ class Judge:
     """States confidences for question-answer records. Made by `load`, which documents the options."""
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
-        from orce.judging.reader import TransformersReader
+        from orce.judging import TransformersReader
         from orce.llm.trie import sliding_window
 
         if readout not in READOUTS:
@@ -89,7 +89,7 @@ class Judge:
         answers = [record["answer"] or "" for record in records if self.task is AsGiven and not record.get("choices")]
         stating = sum(without_confidence(answer) != answer for answer in answers)
         process.count_prompts("had an answer that states its own confidence, which is taken off", stating, len(records))
-        stated = judging.state(self.reader, prompts, mode=self.readout == "mode")
+        stated = self.reader.state(prompts, mode=self.readout == "mode")
         return [
             record | {"confidence": getattr(result, self.readout)} | result.written()
             for record, result in zip(records, stated, strict=True)
@@ -97,13 +97,13 @@ class Judge:
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
-        from orce.judging.reader import STATEMENT_TOKENS
+        from orce.judging import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
         check(record)
         try:
             shown: Any = {"context": None, "choices": None} | record
-            messages = judging.judge_prompt(self.task, shown, record["answer"])
+            messages = tasks.judge_prompt(self.task, shown, record["answer"])
             messages[0]["content"].encode()
         except (KeyError, TypeError, IndexError) as error:
             raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None

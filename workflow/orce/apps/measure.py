@@ -23,7 +23,7 @@ from orce.config import cells, check, graph, load
 from orce.config import settings as parts
 from orce.config.graph import Stage
 from orce.config.schema import Config, Dataset
-from orce.errors import BadInput, extras
+from orce.errors import BadInput
 from orce.methods import Method, Registry
 from orce.runtime import process
 from orce.runtime.modules import short
@@ -42,7 +42,7 @@ METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
 
 
-@extras()
+@process.extras()
 def confidence(
     model: Annotated[str | Path | None, "folder, hub id (ID or ID@REVISION), or address of a server"],
     questions: Questions,

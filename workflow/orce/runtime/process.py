@@ -14,6 +14,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -168,3 +169,26 @@ def end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+@contextlib.contextmanager
+def extras():
+    """A package that is not installed is bad input here, where one of this package's extras brings it."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if not (extra := _extra(error.name or "")):
+            raise
+        where = f"it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'"
+        raise BadInput(f"{error.name} is not installed; {where}") from None
+
+
+def _extra(module: str) -> str | None:
+    """The extra that brings a module; None for any other module, or where no wheel is installed."""
+    from importlib import metadata
+
+    package = re.escape(module.partition(".")[0].replace("_", "-"))
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        needed = "\n".join(metadata.requires("orce-reproduction") or [])
+        match = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
+        return match and match[1]

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from msgspec.structs import replace
 
-from orce import judging, methods, stages, tasks
+from orce import methods, stages, tasks
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
@@ -56,7 +56,7 @@ def run(
     def work(chunk, reader):
         """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100 percent, and its mass, the
         probability of stating one of these values at all. The readout makes the `confidence` of one of them."""
-        read = judging.state(reader, asked(chunk, settings), settings.constrained, settings.mode)
+        read = reader.state(asked(chunk, settings), settings.constrained, settings.mode)
         answers = [
             {"id": example["id"], "answer": greedy.answer, "correct": greedy.correct, "f1": greedy.f1}
             for example, greedy in chunk
@@ -70,5 +70,5 @@ def asked(items, settings: Settings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
     task, whole = tasks.get(settings.task), settings.reads == "reasoning"
     return [
-        judging.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in items
+        tasks.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in items
     ]

@@ -15,12 +15,12 @@ from orce.artefacts import store
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.judging import judge_prompt
 from orce.methods.method import DEPTHS, packed
 from orce.records import Example, Reply, Sample
 from orce.runtime.process import say
 from orce.stage_settings import Asking, Number
 from orce.surrogate import read_surrogate
+from orce.tasks import judge_prompt
 
 
 class Settings(Asking, kw_only=True):

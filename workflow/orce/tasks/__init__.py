@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from orce.errors import BadInput
+from orce.records import Example, Messages
 from orce.runtime import modules
 from orce.runtime.modules import Contract
+from orce.text import render
 
 
 def _are_worked(value, *_) -> bool:
@@ -68,3 +70,10 @@ def get(name: str) -> Task:
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:
         raise BadInput(f"{name}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on")
     return modules.kept(module, name, (*FUNCTIONS, *OPTIONAL))
+
+
+def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
+    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs. reasoning: the
+    whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning)."""
+    shown = {"question": task.question(example), "answer": task.display(answer, example)}
+    return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]

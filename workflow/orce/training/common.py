@@ -21,7 +21,7 @@ from safetensors import safe_open
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging.reader import value_trie
+from orce.judging import value_trie
 from orce.llm import language_model
 from orce.llm.trie import check_window, node_logprobs, pack, packed_batches, path_logprobs
 from orce.runtime import process

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
-from orce.judging.reader import value_trie
+from orce.judging import value_trie
 from orce.llm.chat import prompts_ids
 from orce.llm.trie import node_logprobs, path_logprobs
 from orce.stage_settings import TrainingSettings, job

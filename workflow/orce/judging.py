@@ -1,26 +1,31 @@
-"""Reading a confidence LLM: the value that it states, and its distribution over the 101 that it could state.
+"""Reading a confidence LLM (section 3.2): the value that it states, and its distribution over the 101 that it could state.
 
 Both come from one computation of the prompt. The stated value is greedy free text, parsed by orce.text.extract like any
 other model output. The distribution has the probability of each whole statement, its tokens and the end of the turn,
 however the tokenizer splits numbers: "0.9" is not 0 percent, nor "105" 10.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from msgspec import UNSET, UnsetType
 
+from orce.errors import BadInput
 from orce.llm.chat import Messages, completion_ids, expected, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
-from orce.runtime.process import USUAL
+from orce.runtime import process
 
 Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
 STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
+MASS = 0.9  # of the 101 values; prompts that give them less are counted
 SHARE = 1e-3  # of the 101 values' probability: less likely ones are not fed to the model to know whether the turn ends there
 
 
@@ -57,6 +62,13 @@ class Reading:
     sampled_logprobs: Sequence[float] = ()  # log P of the turns that state them; DPO calls it log pi(z | prompt)
 
     @property
+    def stated(self) -> float | None:
+        """The confidence in the greedy text; None without a text, and where none can be read in it."""
+        from orce.text import extract  # not where candidates are sampled
+
+        return None if self.text is None else extract.confidence(self.text)
+
+    @property
     def mean(self) -> float:
         """Expected confidence in [0, 1] under the distribution, renormalised over the 101 values."""
         return expected(self.logprobs)
@@ -73,8 +85,22 @@ class Reading:
         return float(np.exp(self.logprobs.astype(float)).sum())
 
 
+class Stated(NamedTuple):
+    """What a confidence LLM states, the mean and mode of its distribution, and its mass: the probability of a valid value."""
+
+    stated: float
+    mean: float
+    mass: float
+    raw: str | list[str]
+    retried: bool
+    mode: float | UnsetType = UNSET
+
+    def written(self) -> dict[str, Any]:
+        return {key: value for key, value in self._asdict().items() if value is not UNSET}
+
+
 class TransformersReader(CachedModel):
-    def __init__(self, lm: LanguageModel, batch_tokens: int = USUAL["batch_tokens"]):
+    def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
         super().__init__(lm, batch_tokens)
         self.trie = value_trie(lm.tokenizer)
         self._before = self.trie.before()
@@ -82,6 +108,32 @@ class TransformersReader(CachedModel):
         ended = [self.trie.tokens[path[-1]] == self._end for path in self.trie.paths]
         self._leaves = np.flatnonzero(np.logical_not(ended))
         self._ends = [self.trie.children(self.trie.paths[percent][-2]) for percent in np.flatnonzero(ended)]
+
+    def state(self, prompts: Sequence[Messages], constrained: bool = False, mode: bool = False) -> list[Stated]:
+        """Stated confidences.
+
+        The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
+        the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
+        text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
+        The log counts the prompts where free text and constrained decoding differ, and those of little mass. Raises BadInput for
+        probabilities that are not finite.
+        """
+        stated, differ = [], 0
+        for reading in self.read(prompts, state_text=not constrained):
+            if not math.isfinite(mean := reading.mean):
+                remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
+                raise BadInput(f"the confidence LLM's probabilities are not finite numbers; {remedy}")
+            raw, confidence = reading.text or "", reading.stated
+            if retried := confidence is None:
+                again = statement(reading.greedy)
+                raw, confidence = again if constrained else [raw, again], reading.greedy / 100
+            differ += confidence != reading.greedy / 100
+            kept = reading.mode if mode else UNSET
+            stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
+        process.count_prompts("have another value in free text than by constrained decoding", differ, len(prompts))
+        few = sum(record.mass < MASS for record in stated)
+        process.count_prompts(f"have less than {MASS:.0%} of their probability on 0 to 100 percent", few, len(prompts))
+        return stated
 
     def read(self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
         """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
