@@ -273,6 +273,8 @@ HELD = {
 def test_what_a_program_holds_is_read_as_its_rows(name, answers):
     table = orce.confidence(None, HELD[name], ["agreement"], answers=answers)
     assert [record["question"] for record in table] == ASKED["question"]
+    alone = orce.confidence(None, {"question": ASKED["question"]}, ["agreement"], answers=answers)
+    assert [record["question"] for record in alone] == ASKED["question"]
     assert table.correct("agreement") == [True, False]
 
 
