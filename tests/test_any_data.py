@@ -22,6 +22,7 @@ from orce.config import load, settings
 from orce.config.check import read_config
 from orce.config.schema import Config, Split
 from orce.errors import BadInput
+from orce.runtime import process
 from orce.runtime.process import seed_of
 from orce.stage_settings import Model, Source
 from orce.stages import overlap as step
@@ -129,6 +130,7 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     config = shipped("simpleqa")
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
     config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
+    process.count_prompts("were counted before the command", 1, 1)
     assert main(prompts_words(stages.of("prompts", config, "simpleqa"), "p.jsonl")) == 0
     assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
 

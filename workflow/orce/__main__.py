@@ -52,15 +52,13 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
     if "ORCE_FETCHED" in os.environ and name in LOADING:
         os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else vllm fetches further copies of the weights
     try:
-        with process.extras():
+        with process.counting(), process.extras():
             stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise
     except (BadInput, OSError) as error:
         say(f"orce {name}: {explain(error)}")
         return 2
-    finally:
-        process.report_counts()
     return 0
 
 

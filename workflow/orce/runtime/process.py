@@ -69,11 +69,17 @@ def count_prompts(what: str, held: int, seen: int) -> None:
     _counts[what] = before[0] + held, before[1] + seen
 
 
-def report_counts() -> None:
-    for what, (held, seen) in _counts.items():
-        if held:
-            say(f"{held} of {seen} prompts {what}")
+@contextlib.contextmanager
+def counting():
+    """Say at the end what was counted in this block, and nothing that a program counted before it."""
     _counts.clear()
+    try:
+        yield
+    finally:
+        for what, (held, seen) in _counts.items():
+            if held:
+                say(f"{held} of {seen} prompts {what}")
+        _counts.clear()
 
 
 def seed_of(base: int, *names: str) -> int:
