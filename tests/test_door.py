@@ -273,9 +273,12 @@ HELD = {
 def test_what_a_program_holds_is_read_as_its_rows(name, answers):
     table = orce.confidence(None, HELD[name], ["agreement"], answers=answers)
     assert [record["question"] for record in table] == ASKED["question"]
-    alone = orce.confidence(None, {"question": ASKED["question"]}, ["agreement"], answers=answers)
-    assert [record["question"] for record in alone] == ASKED["question"]
     assert table.correct("agreement") == [True, False]
+
+
+def test_a_mapping_of_one_column_is_a_table_too():
+    table = orce.confidence(None, {"question": ASKED["question"]}, ["agreement"], answers=ANSWERS)
+    assert [record["question"] for record in table] == ASKED["question"]
 
 
 @pytest.mark.parametrize("labels", [

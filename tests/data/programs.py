@@ -18,8 +18,6 @@ def entered(library, *argv):
         code = frame.f_code
         if event != "call" or not code.co_filename.startswith(library) or not code.co_flags & inspect.CO_OPTIMIZED:
             return
-        if code.co_name == "__getattr__" or code.co_name.startswith("<"):  # of an import; part of another function
-            return
         files.append(code.co_filename)
         if code.co_name == "read_ids" and not before:
             before.extend(set(files))

@@ -115,7 +115,7 @@ class TransformersReader(CachedModel):
         The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
         the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
         text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
-        The log counts the prompts where free text and constrained decoding differ, and those of little mass. Raises BadInput for
+        The log counts the prompts where free text and constrained decoding differ, and the prompts of little mass. Raises BadInput for
         probabilities that are not finite.
         """
         stated, differ = [], 0

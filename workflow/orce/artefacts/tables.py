@@ -130,7 +130,7 @@ def held(rows: Any) -> Any:
     columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
     lists = [column for column in columns.values() if isinstance(column, list)]
     records = [column for column in lists if column and isinstance(column[0], dict)]
-    if len(lists) == len(rows) and len({*map(len, lists)}) == 1 and not len(records) == len(rows) == 1:
+    if len(lists) == len(rows) and len({*map(len, lists)}) == 1 and (len(rows) > 1 or not records):
         return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
     return records[0] if len(records) == 1 else rows
 
