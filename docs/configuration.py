@@ -27,12 +27,12 @@ only the keys that differ: `--configfile mine.yaml`. Mappings are merged key by 
 Files merge in their order: `--configfile config/demo.yaml mine.yaml`. A key that does not exist, or a value of the
 wrong kind, ends the run with one line before any job ([troubleshooting](troubleshooting.md)).
 
-Every key is below, with its value in `config.yaml`. The last column says where a value comes from: *paper* (its text),
+Every key is below, with its value in `config.yaml` and, in brackets, where that comes from: *paper* (its text),
 *predecessor* (what the code that the paper builds on or compares with does) or *assumption* (the paper is silent;
 [the reasons](choices.md)). Keys without a mark are technical. A changed key reruns what depends on it and nothing else
 ([which](one-cell.md#change-a-hyperparameter)).
 """
-COLUMNS = "| key | type | value | meaning | where the value comes from |\n| --- | --- | --- | --- | --- |"
+COLUMNS = "| key | type | value | meaning |\n| --- | --- | --- | --- |"
 
 
 def page() -> str:
@@ -48,14 +48,7 @@ def page() -> str:
         meaning = load.meanings(Config)[field.name]
         sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
         sections += [COLUMNS, *found, ""] if found else []
-        if inner is None or load.by_name(field.type):
-            sections += (
-                ["As shipped:", "", "```yaml", shipped.section(field.name), "```", ""]
-                if field.name in shipped.places
-                else []
-            )
-    gone = [f"- `{key}`: {instead}" for key, instead in sorted(load.REMOVED.items())]
-    parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections, "## Removed keys and values", "", *gone]
+    parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections]
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -63,13 +56,12 @@ class Shipped:
     """config.yaml by dotted key: the value as it is written there, and the comment at the end of its line."""
 
     def __init__(self, text: str):
-        self.text, self.values, self.lines, self.places = text, {}, {}, {}
+        self.text, self.values, self.lines = text, {}, {}
         self._walk(yaml.compose(text), "")
 
     def _walk(self, node, prefix: str) -> None:
         for key, value in node.value:
             name = f"{prefix}{key.value}"
-            self.places[name] = key.start_mark.index, value.end_mark.index
             self.lines[name] = key.start_mark.line
             if isinstance(value, yaml.MappingNode):
                 self._walk(value, f"{name}.")
@@ -83,10 +75,6 @@ class Shipped:
         comment = self.text.splitlines()[self.lines[name]].partition(" # ")[2]
         mark = MARK.search(comment)
         return comment[mark.start() :] if mark else ""
-
-    def section(self, name: str) -> str:
-        start, end = self.places[name]
-        return self.text[start:end].rstrip()
 
 
 def struct_of(kind) -> type | None:
@@ -109,8 +97,8 @@ def row(field, key: str, meanings: dict[str, str], shipped: Shipped) -> str:
     return line(key, load.in_words(field.type), value, meanings[field.encode_name], shipped.origin(key))
 
 
-def line(*cells: str) -> str:
-    key, *others = (cell.replace("|", "\\|") for cell in cells)
+def line(key: str, kind: str, value: str, meaning: str, origin: str) -> str:
+    key, *others = (cell.replace("|", "\\|") for cell in (key, kind, value, f"{meaning} {origin}".strip()))
     return f"| `{key}` | {' | '.join(others)} |"
 
 

@@ -348,7 +348,7 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
     (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
     (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
     (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
-    (lambda c: c["datasets"]["towns"].update(grading="both"), "grading: both was removed; write grader; disagreements.jsonl"),
+    (lambda c: c["datasets"]["towns"].update(grading="both"), "datasets.towns.grading: 'both'; expected exact or grader"),
 ])  # fmt: skip
 def test_a_grader_that_is_not_there_is_said_at_once(place, change, line):
     config = config_of(place)

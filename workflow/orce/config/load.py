@@ -8,7 +8,6 @@ import json
 import re
 import types
 from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -25,23 +24,6 @@ FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each se
 }
 OPTIONAL = {"config", "revision", "size"}
 REPLACING = ("path", "server", "package", "model")  # keys of a source over whose hub they stand
-# Keys (`a.b`) and values (`a.b: value`) that the configuration once had, and what to do instead. `*` stands for any name.
-REMOVED = {
-    "engine.batch_size": "set engine.batch_tokens",
-    "sft.micro_batch_size": "set training.micro_batch_tokens",
-    "dpo.micro_batch_size": "set training.micro_batch_tokens",
-    "training.micro_batch_tokens: auto": "give a number; out of memory, a training on one GPU takes half of it",
-    "training.shared_prefix": "shared prefixes are always computed once",
-    "training.launch": "torchrun reads its options from the environment, such as PET_MAX_RESTARTS=1",
-    "dpo.anchor": "the loss is DPO's alone",
-    "engine.max_num_seqs": "vllm's own number; engine.gpu_memory_utilization bounds its memory",
-    "evaluation.engine": "transformers reads the confidences",
-    "datasets.*.grading: judge": "write grader",
-    "datasets.*.grading: both": "write grader; disagreements.jsonl lists where the exact grade differs",
-    "grading.prefer": "the grader's grade counts; grading: exact takes the task's",
-    "grading.group: judge": "write grader",
-    "similarity": "eigv, degree, eccentricity and kle compare the words of the samples",
-}
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", dict: "mapping"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]+|(?P<sixty>[0-9_]+:.*))")  # of YAML 1.1: 010 is 8, and 1:40 is 100
@@ -142,14 +124,7 @@ def _some(keys: list[str]) -> str:
 
 def configuration(config: dict[str, Any]) -> Config:
     """The configuration with every type checked. Raises BadInput naming the key."""
-    try:
-        checked = typed(config, Config)
-    except BadInput:
-        written = [text for key, value in _keys(config) for text in (key, f"{key}: {value}")]
-        for text, (pattern, instead) in itertools.product(written, REMOVED.items()):
-            if fnmatchcase(text, pattern):
-                raise BadInput(f"config: {text} was removed; {instead}") from None
-        raise
+    checked = typed(config, Config)
     for section, forms in FORMS.items():
         for name, spec in getattr(checked, section).items():
             key = f"{section}.{name}.source"
