@@ -364,6 +364,18 @@ def readings(path: Path) -> Table:
     return table(["dataset", "method", "readout", *NAMES.values()], rows)
 
 
+# The field's methods on a thousand questions, from docs/field/differences.csv: docs/field.md
+
+
+def field_table(path: Path) -> Table:
+    """Differences of AUROC, above zero where the first is better; each has its own interval."""
+    rows = []
+    for dataset, method, less, value, low, high in pd.read_csv(path).itertuples(index=False):
+        verdict = "better" if low > 0 else "worse" if high < 0 else "open"
+        rows.append([dataset, f"{method} - {less}", interval(value, low, high), verdict])
+    return table(["dataset", "contrast", "difference of AUROC", "verdict"], rows)
+
+
 # The pages
 
 SOURCES = {"laboratory.csv": "laboratory.md", "smollm2-arms.csv": "smollm2.md"}  # the page that has the digest of each
@@ -399,7 +411,8 @@ def prose(page: str) -> str:
 def differing(made: Tables, docs: Path = DOCS) -> list[str]:
     """What docs/ says and the items do not, a line each."""
     folder, lines = docs / "evidence", []
-    pages = {path.name: path.read_text(encoding="utf-8") for path in [docs / "evidence.md", *folder.glob("*.md")]}
+    paths = [docs / "evidence.md", docs / "field.md", *folder.glob("*.md")]
+    pages = {path.name: path.read_text(encoding="utf-8") for path in paths}
     files = {path.stem: path.read_text(encoding="utf-8") for path in (folder / "tables").glob("*.csv")}
     lines += [f"tables/{name}.csv" for name in made.keys() - SHOWN if as_csv(made[name]) != files[name]]
     if as_markdown(made["labels"]) not in pages["evidence.md"]:
@@ -411,17 +424,19 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
             lines.append(f"{page}: the digest of {name}")
     real = as_csv(made["decisive-contrasts"]).replace("0.", ".")
     laboratory = files["laboratory-contrasts"] + as_csv(made["quoted"])
+    field = field_table(docs / "field" / "differences.csv")
     for name, pattern, given in (
         ("evidence.md", SIGNED, real), ("real-questions.md", SIGNED, real), ("laboratory.md", IN_LABORATORY, laboratory),
+        ("field.md", QUOTED, as_csv(field).replace("0.", ".")),
     ):  # fmt: skip
         quoted = re.findall(pattern, prose(pages[name]))
         lines += [f"{name}: {number}" for number in dict.fromkeys(quoted) if number not in given]
         if not quoted:
             lines.append(f"{name}: nothing is quoted as {pattern}")
     known = verdicts(
-        [made["decisive-contrasts"], made["quoted"], *(csv.reader(io.StringIO(files[name])) for name in JUDGED)]
+        [made["decisive-contrasts"], made["quoted"], field, *(csv.reader(io.StringIO(files[name])) for name in JUDGED)]
     )
-    for name in ("evidence.md", "real-questions.md", "laboratory.md", "smollm2.md"):
+    for name in ("evidence.md", "real-questions.md", "laboratory.md", "smollm2.md", "field.md"):
         lines += [f"{name}: {sentence}" for sentence in sentences(pages[name]) if not fits(sentence, known)]
     return [*lines, *before_the_reward(made["decisive-arms"], pages["real-questions.md"])]
 

@@ -255,7 +255,9 @@ def made():
 def docs(tmp_path):
     """A copy of the pages, to change."""
     shutil.copytree(EVIDENCE, tmp_path / "docs" / "evidence")
-    shutil.copy(recompute.DOCS / "evidence.md", tmp_path / "docs")
+    shutil.copytree(recompute.DOCS / "field", tmp_path / "docs" / "field")
+    for page in ("evidence.md", "field.md"):
+        shutil.copy(recompute.DOCS / page, tmp_path / "docs")
     return tmp_path / "docs"
 
 
@@ -282,7 +284,7 @@ def test_a_changed_number_of_a_table_or_in_prose_is_found(page, quote, made, doc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", ["evidence.md", "evidence/real-questions.md", "evidence/laboratory.md", "evidence/smollm2.md"]
+    "page", ["evidence.md", "evidence/real-questions.md", "evidence/laboratory.md", "evidence/smollm2.md", "field.md"]
 )
 def test_a_word_that_is_not_the_verdict_on_its_interval_is_found(page, made, docs):
     path = docs / page
