@@ -1,6 +1,6 @@
 """The commands of four dry runs, frozen at 372bc3d in tests/frozen: what is there is not computed again.
 
-Frozen anew since: the demo's DPO, in demo and field, which has three epochs (docs/performance.md).
+Frozen anew since: the demo's DPO, in demo and field, which has three epochs (docs/choices.md).
 
 A command that loads a model is equal to the byte, up to the substitutions of RENAMED. The commands of seconds in CHANGED may
 differ. Both name their reason. Frozen anew: python tests/test_frozen_commands.py
