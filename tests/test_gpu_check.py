@@ -219,6 +219,7 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
         assert below("a", value, 0.2, "").passed == passes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("visible", [1, 4])
 def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
     """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for FSDP2."""
@@ -228,6 +229,7 @@ def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
     assert done.stdout == f"{['0'] if visible == 1 else ['0', '1']} 0\n"
 
 
+@pytest.mark.slow
 def test_a_gpu_that_is_asked_for_and_not_there_is_told(folder):
     words = [ROOT / "tools/gpu_check.py", "--device", "cuda"]
     done = program(sys.executable, *words, cwd=folder, CUDA_VISIBLE_DEVICES="")

@@ -327,6 +327,7 @@ def like_llama3(folder: Path, eos: str, ends: list[str]) -> Path:
 WRONG_END = r"ends a turn with <\|eot_id\|>, but its end-of-sequence token is <\|end_of_text\|>; take a newer snapshot"
 
 
+@pytest.mark.slow
 def test_a_snapshot_of_llama3_from_before_2024_05_is_refused_and_todays_taken(folder, tiny, tmp_path):
     old = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>"])
     with pytest.raises(BadInput, match=WRONG_END):

@@ -363,7 +363,7 @@ def alone(path) -> Iterator[None]:
             path.parent.mkdir(parents=True, exist_ok=True)
             handle = open(path, "w")  # noqa: SIM115
         except (FileNotFoundError, FileExistsError):  # the folder went between two of these calls
-            if tries < 100:
+            if tries < 10_000:
                 continue
             raise
         with handle:
