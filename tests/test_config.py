@@ -90,7 +90,6 @@ def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed(
     assert stages.of("sample", typed(PAPER), *cell) == stages.of("sample", changed_dpo, *cell)
     more_gpus = typed_change("training/gpus", 4)
     assert stages.of("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.of("dpo", more_gpus, "drop", "qwen3-8b")
-    assert stages.of("dpo", typed_change("training/shard", True), "drop", "qwen3-8b").training.shard is True
     faster = copy.deepcopy(PAPER)
     faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}

@@ -13,7 +13,7 @@ import yaml
 from benchmarks import comparisons, timing
 from conftest import ROOT, program, typed
 from tools import gpu_check
-from tools.gpu_check import SHARDED, Check, Ended, apart, below
+from tools.gpu_check import TWO, Check, Ended, apart, below
 
 from orce.errors import BadInput
 from orce.training import dpo
@@ -45,13 +45,13 @@ def config(**lora):
 def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, folder):
     own = {"device": "cpu", "dtype": "float32", "models": {"tiny": {"label": "Tiny", "source": {"path": tiny}}}}
     (folder / "tiny.yaml").write_text(yaml.safe_dump(own))
-    arguments = ["--device", "cpu", "--sharded", "--model", tiny, "--configfile", "over.yaml", "tiny.yaml"]
+    arguments = ["--device", "cpu", "--two", "--model", tiny, "--configfile", "over.yaml", "tiny.yaml"]
     done = program(sys.executable, ROOT / "tools/gpu_check.py", *arguments, "--weights", "tiny", cwd=folder)
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads((folder / "gpu-check.json").read_text())
     assert report["passed"] and report["packages"] and report["gpu"] is None
     checks = {one["name"]: one for one in report["checks"]}
-    trainings = {*LEARNING, *(f"{name} learns" for name in LEARNING), SHARDED, "kill and resume", "weights, tiny"}
+    trainings = {*LEARNING, *(f"{name} learns" for name in LEARNING), TWO, "kill and resume", "weights, tiny"}
     sampled = {"sampling, transformers", "seeds, transformers"}
     assert checks.keys() == {"attention", *trainings, "reading", "likelihoods", "states", *sampled}
     assert all(one["value"] <= one["limit"] for one in checks.values())
@@ -67,7 +67,7 @@ def test_a_stage_that_fails_is_in_the_report_and_the_others_go_on(tiny, folder):
     check.all()
     found = {one.name: one for one in check.results}
     assert not found["sft"].passed and "nothing" in found["sft"].note and not found["dpo"].passed
-    assert found["sampling, transformers"].passed and str(found[SHARDED]) == f"not run {SHARDED}  needs two GPUs"
+    assert found["sampling, transformers"].passed and str(found[TWO]) == f"not run {TWO}  needs two GPUs"
     failed = "sft, conftuner, dpo, kill and resume, reading, likelihoods, states"
     assert f"verdict   FAILED: {failed}, in 1 s" in verdict(check)
 
@@ -205,7 +205,7 @@ def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
     *first, last = json.loads(log.read_text())
     for wrong, passes in ((1.0, True), (1.01, False)):
         log.write_text(json.dumps([*first, last | {"loss": last["loss"] * wrong}]))
-        check.attempt(SHARDED, check.sharded)
+        check.attempt(TWO, check.two)
         assert check.results[-1].passed == passes, check.results[-1]
 
 
@@ -222,7 +222,7 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("visible", [1, 4])
 def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
-    """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for FSDP2."""
+    """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for the check of two processes."""
     script = "from tools.gpu_check import *; print(take(lease.visible()[0]), os.environ['CUDA_VISIBLE_DEVICES'])"
     around = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(visible))), "TMPDIR": str(tmp_path)}
     done = program(sys.executable, "-c", script, cwd=ROOT, check=True, **around)

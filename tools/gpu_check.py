@@ -59,7 +59,7 @@ FILLER, LONG, SHORT = "A note without a bearing on the question. ", (0, 2, 9, 21
 LIMITS = {"float32": (1e-3, 1e-3, 0.05, 0.05), "bfloat16": (0.05, 0.03, 0.4, 1), "float16": (0.05, 0.03, 0.4, 1)}
 RATE, LEFT = 5e-3, 0.99  # learning rate of the small model, and the most that may be left of its first loss
 TAKEN = 0.1  # share of a GPU's memory that other programs may hold
-SHARDED = "SFT on two, FSDP2"
+TWO = "SFT on two"
 STUCK = 180  # seconds after which two processes are taken to wait for each other
 
 
@@ -78,7 +78,7 @@ def first_layers(whole: str | None, work: Path) -> str:
 class Check:
     """The checks with a configuration's settings on the model in the folder `small`, and their results.
 
-    pair: CUDA_VISIBLE_DEVICES of two processes that share the weights, "" of two on the CPU, None without that check.
+    pair: CUDA_VISIBLE_DEVICES of two processes that share a batch, "" of two on the CPU, None without that check.
     """
 
     def __init__(self, config, small: str, work: Path, engines: list[str], gpu=None, pair: str | None = None):
@@ -103,7 +103,7 @@ class Check:
             held = 1 - self.gpu["free"] / self.gpu["memory"]
             self.results.append(below("memory in use", held, TAKEN, "share that others hold"))
         self.attempt("attention", partial(attention, self.config.device, self.config.dtype))
-        for work in (self.sft, self.conftuner, self.dpo, self.sharded, self.kill_and_resume):
+        for work in (self.sft, self.conftuner, self.dpo, self.two, self.kill_and_resume):
             self.attempt(work.__name__.replace("_", " "), work)
         for name, work in self.computed().items():
             self.attempt(name, partial(self.read, name, work))
@@ -170,12 +170,11 @@ class Check:
             kept |= {"freed from a full cache": torch.cuda.memory_stats()["num_alloc_retries"]}
         yield below(f"weights, {name}", losses[-1] / losses[0], LEFT, f"of the first loss left; {losses}; {kept}")
 
-    def sharded(self) -> Iterator[Result]:
-        """SFT of two processes that share the weights (FSDP2), against the one of a single process."""
+    def two(self) -> Iterator[Result]:
+        """SFT of two processes that share each batch, against the one of a single process."""
         if self.pair is None:
-            return (yield Result(SHARDED, None, note="needs two GPUs"))
-        options, task, out = self.options("sft"), self.work / "sharded.json", self.work / "sharded" / "sft"
-        options["training"]["shard"] = True
+            return (yield Result(TWO, None, note="needs two GPUs"))
+        options, task, out = self.options("sft"), self.work / "two.json", self.work / "two" / "sft"
         task.write_text(json.dumps([taught(self.prompts), options, str(out)]))
         torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
         command = ["timeout", str(STUCK), sys.executable, *torchrun, __file__, "--train", str(task)]
@@ -183,7 +182,7 @@ class Check:
             why = f"124: no end in {STUCK} s, can these GPUs talk to each other?"  # on SIGTERM torchrun ends its processes
             raise RuntimeError(f"exit code {code} of torchrun; {why}")
         alone, two = logged(self.work / "sft"), logged(out)
-        yield below(SHARDED, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
+        yield below(TWO, furthest(alone, two), self.limits[0], f"losses {two}, of one process {alone}")
 
     def kill_and_resume(self) -> Iterator[Result]:
         """SFT, killed after its first checkpoint and started again, against the one that ran through."""
@@ -285,11 +284,11 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--configfile", nargs="+", default=[], help="files that override config.yaml")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: cuda if there is a GPU")
-    parser.add_argument("--sharded", action="store_true", help="FSDP2 in two processes of the CPU too")
+    parser.add_argument("--two", action="store_true", help="two processes of the CPU too")
     parser.add_argument("--model", help="folder of another small model than SmolLM2")
     parser.add_argument("--weights", metavar="NAME", help="a model of the configuration, which is trained for a minute")
     parser.add_argument("--out", default="gpu-check.json", help="the report")
-    if argv[:1] == ["--train"]:  # one of the two processes of `sharded`
+    if argv[:1] == ["--train"]:  # one of the two processes of `two`
         return sft.train(*json.loads(Path(argv[1]).read_text())) or 0
     args = parser.parse_args(argv)
     started, config, gpu, results = time.monotonic(), here(args.configfile), None, list[Result]()
@@ -310,7 +309,7 @@ def main(argv: list[str]) -> int:
     pair = ",".join(taken) if len(taken) > 1 else None
     if gpu is None:
         torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
-        config.device, config.dtype, pair = "cpu", "float32", "" if args.sharded else None
+        config.device, config.dtype, pair = "cpu", "float32", "" if args.two else None
     elif gpu["capability"] < preflight.CAPABLE.get(config.dtype, 0):
         config.dtype = "float32"
     names, packages = ["transformers", *(["vllm"] if gpu else [])], metrics_file.versions()

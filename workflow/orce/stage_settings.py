@@ -58,7 +58,6 @@ class Trainer(Part, kw_only=True):
     save_steps: int
     grouped: bool | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
-    shard: bool | UnsetType = UNSET
 
 
 class Settings(Part, kw_only=True):

@@ -194,7 +194,6 @@ class Training(Part, kw_only=True):
     kernels: Literal["liger"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
     gpus: An[int, Meta(ge=0)]  # of one training job; more than one starts it through torchrun (GPUs)
-    shard: bool = False  # each GPU keeps its share of the weights (FSDP2), for a model that one cannot hold
     # experiment trackers that get loss and learning rate of each step; changing them reruns nothing
     report_to: list[Literal["tensorboard", "wandb", "mlflow"]] = []
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, structs
+from msgspec import UNSET
 
 from orce import methods
 from orce.artefacts import files
@@ -175,7 +175,7 @@ def trials(config: Config) -> dict[str, dict[str, Any]]:
 def trainer(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
     shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}  # a constant since the key went
-    return structs.replace(msgspec.convert(shared, Trainer), shard=training.shard or UNSET)
+    return msgspec.convert(shared, Trainer)
 
 
 def speed(config: Config) -> dict[str, Any]:

@@ -116,15 +116,12 @@ def device_or_free(name: str | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load(
-    settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False, shards: int = 1
-) -> LanguageModel:
+def load(settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
     weights: a folder made by a training step, an adapter over that model or a whole model that replaces it. trainable:
-    keep an adapter apart, with gradients, in place of merging it for inference. shards: processes that share the base
-    weights of a training (FSDP2): each reads its own part and gathers a layer while that layer runs. Raises BadInput with
-    one line for whatever is missing, broken or cannot be used.
+    keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for whatever
+    is missing, broken or cannot be used.
     """
     chosen = typed(Model, settings)
     adapter = weights if weights is not None and is_adapter(weights) else None
@@ -137,21 +134,15 @@ def load(
         process.keep_memory()
     elif rank is not None:  # a launcher has started several processes
         device = torch.device("cuda", int(rank))
-    divided: dict[str, Any] = {}
-    if trainable and shards > 1:  # each process keeps one of them, on its own device
-        from transformers.distributed import DistributedConfig
-
-        divided = {"distributed_config": DistributedConfig(fsdp_size=shards)}
-    elif not trainable and device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1:
-        divided = {"device_map": "balanced"}  # the layers of a model to read are spread over the GPUs of a job
+    several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
+    # The layers of a model to read are spread over the GPUs of a job.
+    spread: dict[str, Any] = {"device_map": "balanced"} if several and not trainable else {}
     with explained(f"{path}: the weights cannot be loaded"):
         options: dict[str, Any] = {"revision": revision, "use_safetensors": True, "dtype": getattr(torch, chosen.dtype)}
-        model: Any = AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options, **divided)
+        model: Any = AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options, **spread)
     use_blocks(model)
-    if not divided:
+    if not spread:
         model.to(device)
-    elif trainable:
-        model._tp_size = None  # of 1, peft thinks of tensor parallelism, and gathers all weights to save an adapter
     if adapter:
         from peft import PeftModel
 

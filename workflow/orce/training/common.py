@@ -31,7 +31,7 @@ from orce.training.steps import NOT_FINITE, Row
 
 with process.without_unused():
     from transformers import TrainerCallback, TrainingArguments, set_seed
-    from transformers.trainer_utils import SaveStrategy, get_last_checkpoint
+    from transformers.trainer_utils import get_last_checkpoint
 
 MEASURED = 32  # prompts, on which the log-odds of the values are compared
 
@@ -43,8 +43,8 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
     training, model = chosen.training, chosen.model
     if training.method == "full":
         model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
-    count = processes()  # refuses other means of sharing the weights
-    lm = language_model.load(model, weights, trainable=True, shards=count if training.shard is True else 1)
+    processes()  # refuses other means of sharing the weights
+    lm = language_model.load(model, weights, trainable=True)
     if training.kernels == "liger":
         use_liger(lm.model)
     if training.method == "lora" and weights is None:
@@ -81,12 +81,11 @@ def use_liger(model) -> None:
 
 
 def processes() -> int:
-    """How many processes train together. Raises BadInput if they are set up to share the weights by other means."""
+    """How many processes train together. Raises BadInput if they are set up to share the weights."""
     for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
         if os.environ.get(variable, "false").lower() in ("true", "1"):
             raise BadInput(
-                f"{variable} is set: each GPU would load the whole model, and one would save its part of it; start the "
-                "training by torchrun and set training.shard to true instead, which reads and saves the model in parts"
+                f"{variable} is set: one process would save its part of the weights as all of them; unset it"
             )
     return int(os.environ.get("WORLD_SIZE", "1"))
 
@@ -98,7 +97,7 @@ def check_lengths(lm: language_model.LanguageModel, rows: Sequence[Row]) -> None
     check_window(lm.model.config, longest, remedy)
 
 
-@torch.no_grad()  # not inference_mode: FSDP2 keeps the tensors that it gathers into, and training reuses them
+@torch.no_grad()
 def logprobs(
     lm: language_model.LanguageModel,
     rows: Sequence[Row],
@@ -139,8 +138,7 @@ def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work
         gradient_checkpointing=training.checkpointing,
         logging_steps=1,
         logging_nan_inf_filter=False,  # the log shows what was seen, and the training ends there
-        # The trainer accepts only `no` for a model in shards; `fit` decides.
-        save_strategy="no" if training.shard is True and count > 1 else "steps",
+        save_strategy="steps",
         save_steps=training.save_steps,
         save_total_limit=1,
         report_to=speed("training").get("report_to") or "none",
@@ -204,9 +202,6 @@ def fit(trainer, work: Path) -> None:
     if not trainer.args.num_train_epochs:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
-    if trainer.is_distributed_loading_by_transformers and hasattr(trainer.model, "peft_config"):
-        # Adapters and their optimizer are whole in every process, so they resume. Weights in shards do not.
-        trainer.args.save_strategy = SaveStrategy.STEPS
     checkpoints = work / "checkpoints"
     while (last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None) and not whole(Path(last)):
         say(f"{last}: an incomplete checkpoint, or changed since it was written; going on without it")
@@ -279,10 +274,10 @@ def _made_already(record: Path, out: Path) -> bool:
 
 def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettings) -> torch.Tensor | None:
     """log P of the 101 values, less their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
-    weights are no adapter, or in parts, and in float32, in which merging an adapter rounds off a ten-millionth."""
+    weights are no adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
     chosen = job(settings)
-    divided, dtype = trainer.is_distributed_loading_by_transformers, chosen.model.dtype
-    if chosen.training.method != "lora" or divided or dtype == "float32":
+    dtype = chosen.model.dtype
+    if chosen.training.method != "lora" or dtype == "float32":
         return None
     every, trie = -(-len(trainer.rows) // MEASURED), value_trie(lm.tokenizer)
     rows = [Row(prompt_ids=row.prompt_ids, trie=trie, more=len(trie.tokens)) for row in trainer.rows[::every]]
@@ -313,14 +308,10 @@ def publish(
     started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
     orce.score finds the base model. before: the log-odds at the start.
     """
-    final = work / "model"
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    together = trainer.is_distributed_loading_by_transformers and job(settings).training.method == "full"
-    if not (trainer.is_world_process_zero() or together):
-        return
-    model.save_pretrained(final, safe_serialization=True)  # of sharded weights each process gives its part
     if not trainer.is_world_process_zero():
         return
+    final = work / "model"
+    trainer.accelerator.unwrap_model(trainer.model).save_pretrained(final, safe_serialization=True)
     if broken := _not_finite(final):
         shutil.rmtree(work)  # a checkpoint of them would lead here again
         step = f"step {trainer.state.global_step}, the last"

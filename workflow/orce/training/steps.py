@@ -64,7 +64,6 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
     step has whole ones (`training.grouped`)."""
 
     current_gradient_accumulation_steps = 1  # a batch is a whole step
-    is_distributed_loading_by_transformers = False  # set by transformers from 5.18 on
 
     def __init__(self, rows: Sequence[AnyRow], grouped: bool = False, **more):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone

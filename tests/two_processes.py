@@ -1,8 +1,7 @@
-"""What tests/test_several_gpus.py looks at, in each of several processes: sharded_session.py TASK.json FOLDER."""
+"""What tests/test_several_gpus.py looks at, in each of several processes: two_processes.py TASK.json FOLDER."""
 
 import contextlib
 import json
-import os
 import sys
 from pathlib import Path
 from unittest import mock
@@ -10,14 +9,18 @@ from unittest import mock
 import msgspec
 import torch
 
-from orce.llm import language_model
 from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 
+def wait() -> None:
+    """Until both are here: the first process saves, and the next training reads what it saved."""
+    if torch.distributed.is_initialized():  # by the first training
+        torch.distributed.barrier()
+
+
 def main(task: dict, folder: Path) -> None:
     """Every kind of training, in a process of several or in one."""
-    wait = torch.distributed.barrier if torch.distributed.is_initialized() else lambda: None  # the first process saves
     lora, full = task["settings"], task["settings"] | {"training": task["settings"]["training"] | {"method": "full"}}
     sft.train(task["examples"], lora, folder / "sft")
     wait()
@@ -48,16 +51,5 @@ def taken_up(examples: list[dict], settings: dict, out: Path) -> None:
     sft.train(examples, settings, out)
 
 
-def kept(task: dict) -> list[int]:
-    """How many weights the model has, and how many of them this process keeps of a sharded one."""
-    from torch.distributed.tensor import DTensor
-
-    model = language_model.load(task["settings"]["model"], trainable=True, shards=int(os.environ["WORLD_SIZE"])).model
-    own = [p.to_local().numel() if isinstance(p, DTensor) else p.numel() for p in model.parameters()]
-    return [sum(p.numel() for p in model.parameters()), sum(own)]
-
-
 if __name__ == "__main__":
-    task, folder = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
-    (folder / f"kept{os.environ['RANK']}.json").write_text(json.dumps(kept(task)))
-    main(task, folder)
+    main(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
