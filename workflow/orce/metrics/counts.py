@@ -135,7 +135,8 @@ def sum_groups(counts: Counts, group: Counts) -> Counts:
     last = np.flatnonzero(np.diff(group, append=len(group)))  # of each group
     if len(last) == len(group):
         return counts
-    return np.diff(counts.cumsum(axis=1).take(last, axis=1), axis=1, prepend=0)  # of integers: exact, and faster than reduceat
+    # Of integers, so exact; several times as fast as np.add.reduceat.
+    return np.diff(counts.cumsum(axis=1).take(last, axis=1), axis=1, prepend=0)
 
 
 @dataclass(eq=False)
