@@ -135,7 +135,7 @@ def sum_groups(counts: Counts, group: Counts) -> Counts:
     last = np.flatnonzero(np.diff(group, append=len(group)))  # of each group
     if len(last) == len(group):
         return counts
-    # Of integers, so exact; several times as fast as np.add.reduceat.
+    # Of integers, so exact; with many groups faster than np.add.reduceat.
     return np.diff(counts.cumsum(axis=1).take(last, axis=1), axis=1, prepend=0)
 
 
