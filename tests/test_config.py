@@ -293,4 +293,5 @@ def test_a_preset_that_takes_away_what_was_set_before_it_is_noted(project):
     note = "config: demo.yaml comes after mine.yaml and overrides its paper_tables; the last file wins"
     assert text.count(note) == 1
     assert "--configfile config/demo.yaml mine.yaml to keep yours" in text
-    assert "the last file wins" not in snakemake(project, "--configfile", preset, "mine.yaml")[1]
+    for files in ([preset, "mine.yaml"], [ROOT / "config.yaml", preset]):
+        assert "the last file wins" not in snakemake(project, "--configfile", *files)[1]

@@ -116,7 +116,7 @@ def test_a_task_of_your_own_is_found_by_its_path_and_told_what_it_lacks(tmp_path
     other.write_text("ANSWER_KIND = 'number'\nMAX_TOKENS = 7\nMETRIC = 'accuracy'\n")
     with pytest.raises(BadInput, match=r"half\.py: no load; a task has ANSWER_KIND, MAX_TOKENS, METRIC, load, "):
         tasks.get(str(other))
-    with pytest.raises(BadInput, match="unknown task 'nowhere.py'.*or the path of a Python file"):
+    with pytest.raises(BadInput, match="nowhere.py: no such file; expected a Python module, from "):
         tasks.get("nowhere.py")
 
 

@@ -16,7 +16,7 @@ from orce.errors import BadInput
 def from_file(path: str):
     """The module in a Python file, imported once. Raises BadInput naming the file, and the line where its code fails."""
     if not Path(path).is_file():
-        raise BadInput(f"{path}: no such file; expected a Python module")
+        raise BadInput(f"{path}: no such file; expected a Python module, from {Path.cwd()}")
     return imported(path, Path(path).resolve())
 
 

@@ -8,7 +8,6 @@ publisher's layout. Splits keep the source's names.
 """
 
 import importlib
-from pathlib import Path
 from typing import Any, TypeAlias
 
 from orce.errors import BadInput
@@ -49,16 +48,10 @@ OPTIONAL = (
 Task: TypeAlias = Any  # a module, or an object with a module's attributes
 
 
-def known(name: str) -> bool:
-    return name in NAMES or (name.endswith(".py") and Path(name).is_file())
-
-
 def get(name: str) -> Task:
     """A task's module. Raises BadInput that lists the known tasks, or names what your own file lacks."""
-    if not known(name):
-        raise BadInput(
-            f"unknown task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)"
-        )
+    if name not in NAMES and not name.endswith(".py"):
+        raise BadInput(f"no task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)")
     if name in ("logiqa", "mmlu", "reclor"):
         return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
     if name in NAMES:
