@@ -265,7 +265,7 @@ def test_a_number_that_goes_on_is_no_percent(family, model_settings, tmp_path):
     texts = [*NUMBERS_THAT_GO_ON, "0", "7", "10", "73", "100"]
     examples = [{"prompt": judged(i), "percent": text} for i, text in enumerate(texts)]
     out = tmp_path / "results" / "arithmetic" / "family" / "sft"
-    sft.train(examples, training(model_settings, "full", epochs=60, batch_size=17, learning_rate=1e-2), out)
+    sft.train(examples, training(model_settings, "full", epochs=120, batch_size=17, learning_rate=1e-2), out)
     reader = TransformersReader(language_model.load(model_settings, str(out)))
     for text, reading in zip(texts, reader.read([one["prompt"] for one in examples]), strict=True):
         assert reading.text == statement(text)
