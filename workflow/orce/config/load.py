@@ -100,9 +100,10 @@ def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
 
     It would silently take that file's tables away.
     """
-    theirs = [presets.resolve().with_name("config.yaml"), *presets.resolve().iterdir()]
+    folder = presets.resolve()
     for mine, preset in itertools.combinations(paths, 2):
-        if mine.resolve() not in theirs and preset.resolve() in theirs[1:]:
+        ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
+        if preset.resolve().parent == folder and not ours:
             before, after = dict(_keys(mapping(mine))), dict(_keys(mapping(preset)))
             changed = [key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]]
             if keys := [key for key in changed if not isinstance(before[key], dict)]:

@@ -201,6 +201,7 @@ def aurc(tally: Tally) -> Values:
     wrong_up_to = tally.up_to - tally.right_up_to
     above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to
     slope = (errors_above * m - e * above) / np.maximum(m, 1)
+    # N + m is the N of the next lower confidence, so each H is looked up once.
     head, tail = (-np.diff(sums[above], axis=1, prepend=sums[-1]) for sums in _harmonic(tally.n))
     return (e + slope * (head + tail)).sum(axis=1) / tally.n
 
