@@ -32,6 +32,10 @@ Every key is below, with its value in `config.yaml` and, in brackets, where that
 [the reasons](choices.md)). Keys without a mark are technical. A changed key reruns what depends on it and nothing else
 ([which](one-cell.md#change-a-hyperparameter)).
 """
+OPTIMISATION = """Each training has these keys under its name: `sft.epochs`, `methods.conftuner.epochs`. A method of yours that trains takes
+those of `sft` where it gives none. `sft.epochs: 0` leaves the model as it is. config.yaml says where each value comes from."""
+TRAINED = ("sft", "dpo", "methods.conftuner")
+SHARED = {field.name for field in msgspec.structs.fields(Optimisation)}
 COLUMNS = "| key | type | value | meaning |\n| --- | --- | --- | --- |"
 
 
@@ -46,6 +50,8 @@ def page() -> str:
         found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)]
         found += [*method_rows(shipped)] if field.name == "methods" else []
         meaning = load.meanings(Config)[field.name]
+        if field.name == "sft":
+            sections += ["## Optimisation", "", OPTIMISATION, "", *optimisation_rows(shipped), ""]
         sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
         sections += [COLUMNS, *found, ""] if found else []
     parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections]
@@ -86,6 +92,8 @@ def struct_of(kind) -> type | None:
 def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
     """A table row for each key of a struct, and for each key inside it."""
     for field in msgspec.structs.fields(kind):
+        if issubclass(kind, Optimisation) and field.name in SHARED:
+            continue
         key, inner = f"{name}.{field.encode_name}", struct_of(field.type)
         yield row(field, key, load.meanings(kind), shipped)
         if inner is not None:
@@ -121,8 +129,15 @@ def method_rows(shipped: Shipped) -> Iterator[str]:
             where = f"methods.{name}.{key}"
             value = shipped.values.get(where, json.dumps(default))
             yield line(where, load.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))
-        if name in registry.trained():
-            yield from rows(Optimisation, f"methods.{name}", shipped)
+
+
+def optimisation_rows(shipped: Shipped) -> Iterator[str]:
+    """A row for each key that every training has, with the values of those that config.yaml has."""
+    yield f"| key | type | meaning | {' | '.join(f'`{name}`' for name in TRAINED)} |"
+    yield "| --- " * (3 + len(TRAINED)) + "|"
+    for field in msgspec.structs.fields(Optimisation):
+        values = " | ".join(f"`{shipped.values[f'{name}.{field.name}']}`" for name in TRAINED)
+        yield f"| `{field.name}` | {load.in_words(field.type)} | {load.meanings(Optimisation)[field.name]} | {values} |"
 
 
 if __name__ == "__main__":

@@ -492,7 +492,6 @@ def test_a_missing_results_folder_is_one_clear_line(tmp_path, capsys):
 
 # From a file of one's own to every metric of the field's baselines, by configuration alone.
 
-SHOWN = ["ece", "auroc"]  # in docs/field.md, of the demo's rows that no table of a thousand questions has
 SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
 SUMS = ["consistency", "consistency+platt", "likelihood", "agreement", "cocoa", "mix", "cocoa+platt"]
 CONFIG = yaml.safe_load((ROOT / "tests" / "data" / "field.yaml").read_text())
@@ -602,22 +601,15 @@ def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on
         assert len(texts) == len({*texts}) == len(every)
 
 
-def test_the_page_describes_each_row_and_shows_the_values_of_its_run(shipped):
-    page = (ROOT / "docs" / "field.md").read_text()
-    described, shown = page.split("## The demo's table")
+def test_the_page_describes_each_row_and_its_csv_has_the_values_of_both_datasets(shipped):
+    described = (ROOT / "docs" / "field.md").read_text()
     rows = shipped.tables["field-arithmetic"].methods
     for row in rows:
         method, _, calibration = row.partition("+")
         assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described
-    board = pd.read_csv(ROOT / "docs" / "field" / "metrics.csv").set_index(["method", "dataset", "metric"])["value"]
-    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in shown.splitlines() if line.startswith("| `")]
-    known = {*pd.read_csv(ROOT / "docs" / "field" / "wikidata.csv")["method"]}
-    assert [line[0].strip("`") for line in lines] == [row for row in rows if row not in known]
-    columns = [(dataset, metric) for dataset in ("arithmetic", "worldfacts") for metric in SHOWN]
-    for name, *cells in lines:
-        for (dataset, metric), cell in zip(columns, cells, strict=True):
-            value = board[name.strip("`"), dataset, metric]
-            assert (cell == "--") == np.isnan(value) and (cell == "--" or float(cell) == pytest.approx(value, abs=6e-4))
+    board = pd.read_csv(ROOT / "docs" / "field" / "metrics.csv").set_index(["dataset", "metric"])
+    for dataset in ("arithmetic", "worldfacts"):
+        assert {*board.loc[(dataset, "ece"), "method"]} >= {*rows}
 
 
 def test_the_table_of_a_thousand_questions_shows_the_values_of_its_runs():
