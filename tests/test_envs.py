@@ -190,8 +190,8 @@ def listed(first: str) -> set[str]:
 
 
 def test_the_page_lists_the_files_of_envs_and_the_packages_of_the_makefile_and_of_the_tests():
-    files_listed = [row[0].removeprefix("envs/") for row in ROWS if row[0].startswith("envs/") and row[0].endswith("txt")]
-    assert sorted(files_listed) == sorted(path.name for path in (ROOT / "envs").glob("*.txt"))
+    shown = [row[0] for row in ROWS if row[0].startswith("envs/") and row[0].endswith(".txt")]
+    assert sorted(shown) == sorted(f"envs/{path.name}" for path in (ROOT / "envs").glob("*.txt"))
     makefile = (ROOT / "Makefile").read_text()
     named = re.findall(r"--no-deps ([\w-]+)==|pip install --quiet ([\w-]+);", makefile)
     assert listed("Makefile") == {name for pair in named for name in pair if name}

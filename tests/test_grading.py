@@ -17,6 +17,7 @@ from test_apis import Api, choice
 from test_workflow import job_counts
 from test_workflow import snakemake as run_snakemake
 
+import orce
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
@@ -306,21 +307,44 @@ def nli(tiny, tmp_path_factory) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize(("bias", "groups"), [(50.0, [0, 0, 0, 0, 0]), (-50.0, [0, 1, 2, 3, 0])])
-def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli, bias, groups):
+def biased(folder: str, towards_entailment: float) -> str:
     import torch
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(nli)
+    model = AutoModelForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
-        model.classifier.bias[2] = bias
-    model.save_pretrained(nli)
+        model.classifier.bias[2] = towards_entailment
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize(("bias", "groups"), [(50.0, [0, 0, 0, 0, 0]), (-50.0, [0, 1, 2, 3, 0])])
+def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli, bias, groups):
+    spec: dict[str, Any] = {"n": 3, "group": "nli", "nli": {"path": biased(nli, bias)}}
     with Grader() as grader:
-        records, _ = graded(config_of(place, grader.address, n=3, group="nli", nli={"path": nli}), place)
+        records, _ = graded(config_of(place, grader.address, **spec), place)
         assert len(grader.bodies) == 12, "the grader grades, the NLI model groups"
     assert [one["meanings"] for one in records] == [groups] * 3
     compared = lines(place, "meanings")[0]["compared"]
     assert {len(pair["raw"]) for pair in compared} == {2} and "spent" not in lines(place, "meanings")[0]
+
+
+def test_without_a_grader_an_nli_model_groups_and_the_exact_grades_count(place, nli):
+    records, _ = graded(config_of(place, n=3, model=None, group="nli", nli={"path": biased(nli, 50.0)}), place)
+    assert [one["meanings"] for one in records] == [[0, 0, 0, 0, 0]] * 3
+    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 3
+    assert (place / "results/towns/api/verdicts.jsonl").read_text() == "", "nobody was asked"
+
+
+@pytest.mark.parametrize(("bias", "agreement"), [(50.0, 1.0), (-50.0, 1 / 3)])
+def test_the_door_takes_an_nli_model_to_group_by(nli, bias, agreement):
+    replies = ["It is Rome.", "The eternal city.", "The capital of Italy."]
+    questions = [{"question": "Which town?", "reference": "Rome", "answers": replies}]
+    table = orce.confidence(
+        None, questions, ["agreement"], group_by=biased(nli, bias), equality="contains", device="cpu"
+    )
+    (row,) = table.records
+    assert (row["correct"], row["confidence"]["agreement"]) == (True, agreement)
 
 
 def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailment_is_refused(nli, tmp_path):

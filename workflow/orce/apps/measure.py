@@ -114,13 +114,14 @@ def confidence(
         if "server" in source and any(method.reads for method in rows.values()):
             spec["api"] = {"logprobs": True}
         sampled = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
-        models = {MODEL: spec}
+        models, grading = {MODEL: spec}, None
         if group_by:
             grader = _source(group_by, server_model if "://" in group_by else None)
             models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
-        config = _configuration(seed, engine, task, models, sampled, registry, [*specs] or ["agreement"])
-        if source and "server" not in source:
-            _choose_device(config, device, dtype)
+            grading = {"group": "nli", "nli": grader} if _classifies(grader) else {"model": GRADER, "group": "grader"}
+        config = _configuration(seed, engine, task, models, grading, sampled, registry, [*specs] or ["agreement"])
+        if local := [name for name, spec in models.items() if spec["source"] and "server" not in spec["source"]]:
+            _choose_device(config, local, device, dtype)
         if not has_answers and not any(row.compares or not row.logprobs_suffice for row in rows.values()):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
         prompts = {cells.prompts(DATASET, "test"): asked, cells.prompts(FIT, "test"): known}  # a probe: of the next two
@@ -176,12 +177,22 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
     return method
 
 
+def _classifies(source: Record) -> bool:
+    """Whether a model classifies pairs of texts, as an NLI model does, and writes none."""
+    if "server" in source:
+        return False
+    from orce.llm import language_model
+
+    names = language_model.config_of(source).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in names)
+
+
 def _configuration(
-    seed: int, engine: str, task: str, models: Record, sampled: Record, registry: Registry, rows: list[str]
-) -> Config:
+    seed: int, engine: str, task: str, models: Record, grading: Record | None, sampled: Record, registry: Registry,
+    rows: list[str],
+) -> Config:  # fmt: skip
     """The paper's configuration with one data set, one to fit on, and the models, checked as any other."""
-    graded = GRADER in models
-    dataset: Record = {"task": task, "source": {}, "grading": "grader" if graded else "exact"}
+    dataset: Record = {"task": task, "source": {}, "grading": "grader" if grading else "exact"}
     if task in ("qa", "choice"):
         dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
     asked = {"calibrate_on": FIT, "splits": {name: {"from": name} for name in ("test", "sft", "rl")}}
@@ -194,7 +205,7 @@ def _configuration(
         "answers": paper["answers"] | sampled,
         "datasets": {DATASET: dataset | asked, FIT: dataset | fit},
         "models": models,
-        "grading": {"model": GRADER, "group": "grader"} if graded else None,
+        "grading": grading,
         "methods": registry.given,
         "tables": {"asked": {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": rows}},
         "paper_tables": ["asked"],
@@ -202,8 +213,8 @@ def _configuration(
     return check.check(paper | own)
 
 
-def _choose_device(config: Config, device: str | None, dtype: Any) -> None:
-    """Choose the device and number format. Raises BadInput for a missing model, before anything runs."""
+def _choose_device(config: Config, local: list[str], device: str | None, dtype: Any) -> None:
+    """Choose the device and number format. Raises BadInput for a missing one of the local models, before anything runs."""
     from transformers.utils import logging
 
     from orce.llm import language_model
@@ -211,7 +222,8 @@ def _choose_device(config: Config, device: str | None, dtype: Any) -> None:
     logging.disable_progress_bar()  # orce.runtime.process reports progress
     config.device = cast(Any, language_model.device_or_free(device))
     config.dtype = dtype or ("float32" if config.device == "cpu" else "bfloat16")
-    language_model.origin(config.models[MODEL].source)
+    for name in local:
+        language_model.origin(config.models[name].source)
 
 
 @contextlib.contextmanager

@@ -232,7 +232,7 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
 
 def _grading(config: Config) -> Iterator[str]:
     spec, usable = config.grading, [name for name, model in config.models.items() if model.source]
-    if spec is not None and spec.model not in usable:
+    if spec is not None and spec.model not in (usable if spec.group != "nli" else [None, *usable]):
         yield f"grading.model: {spec.model!r} is not a model with weights or a server; they are {', '.join(usable)}"
     if spec is not None and (spec.group == "nli") != (spec.nli is not None):
         yield "grading.nli: goes with group: nli; give both, nli as {hub: ID} or {path: FOLDER}"

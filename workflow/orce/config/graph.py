@@ -265,7 +265,7 @@ def _judging(config: Config, stage: Stage) -> str:
     return settings.judge(config, source or stage.cell.model)
 
 
-def _grading(config: Config, stage: Stage) -> str:
+def _grading(config: Config, stage: Stage) -> str | None:
     assert config.grading is not None  # the rule stands only with a grader
     return config.grading.model
 

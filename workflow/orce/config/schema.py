@@ -162,7 +162,7 @@ class Answers(Part, kw_only=True):
 
 
 class Grading(Part, kw_only=True):
-    model: str  # the grader: a key of models; one with weights, or on a server
+    model: str | None = None  # the grader: a key of models, with weights or on a server; null with nli: exact grades
     prompt: Template | None = None  # its question, with question, references and answer (default: the package's own)
     max_tokens: Count = 16  # budget of its reply (tokens)
     group: Literal["none", "grader", "nli"] = "none"  # what says which samples mean the same; none is the task

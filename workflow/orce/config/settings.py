@@ -142,7 +142,7 @@ def grouping(config: Config) -> bool:
 def grading_gpus(config: Config) -> int:
     """GPUs of a grading job: none if the grader is on a server and no NLI model runs here."""
     spec = config.grading
-    local = spec is not None and (spec.group == "nli" or not on_server(config, spec.model))
+    local = spec is not None and (spec.group == "nli" or not on_server(config, spec.model or ""))
     return config.gpus if local else 0
 
 

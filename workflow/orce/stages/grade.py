@@ -4,6 +4,7 @@
 `meanings` the comparisons of answers with each other.
 """
 
+from collections import Counter
 from typing import Annotated, Self
 
 from msgspec import UNSET, convert
@@ -23,7 +24,8 @@ from orce.text import TEMPLATES
 
 
 class Settings(WithModel, kw_only=True):
-    """prompt: the template of the question, the package's own by default; group: none, grader or nli."""
+    """prompt: the template of the question, the package's own by default; group: none, grader or nli; grades: false where an NLI
+    model groups the answers and their exact grades count."""
 
     engine: str
     max_tokens: int
@@ -31,6 +33,7 @@ class Settings(WithModel, kw_only=True):
     prompt: str | None = None
     group: str
     nli: Encoder | None = None
+    grades: bool = True
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
@@ -38,7 +41,8 @@ class Settings(WithModel, kw_only=True):
         assert spec is not None  # a rule asks for graded cells alone
         nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
         more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
-        return parts.picked(cls, config, "grade", dataset, model, loads=spec.model, **more)
+        more |= {"grades": spec.model is not None}
+        return parts.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 
 def run(
@@ -60,7 +64,7 @@ def run(
     items = [(record, examples[record.key]) for record in sampled]
     form, same = grading.grade_form(settings.prompt), grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
     answers = ((text, example) for record, example in items for text, _ in grading.texts(record) if text is not None)
-    asked = list(dict.fromkeys(grading.question(*answer, task) for answer in answers))
+    asked = list(dict.fromkeys(grading.question(*answer, task) for answer in answers)) if settings.grades else []
     compared = [
         Distinct(record.id, record.split, task.question(example), [*grading.distinct(record, example, task).values()])
         for record, example in items
@@ -108,9 +112,11 @@ def run(
             stages.chunked(
                 settings, compared, meanings, model, lambda chunk, _: grading.grouped(chunk, says), kind="answers"
             )
-    records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
-    right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
-    lines = [f"{counts['asked']} distinct answers asked about; the grader alone says {right}"]
+    records, differ, counts, lines = [record for record, _ in items], [], Counter[str](), []
+    if settings.grades:
+        records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
+        right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
+        lines.append(f"{counts['asked']} distinct answers asked about; the grader alone says {right}")
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared:
