@@ -22,7 +22,6 @@ from transformers import AutoTokenizer
 from orce import stages, tasks
 from orce.artefacts import files, store
 from orce.config.check import read_config
-from orce.config.schema import WarmStart
 from orce.errors import BadInput
 from orce.judging import TransformersReader, value_trie
 from orce.llm import language_model
@@ -491,24 +490,18 @@ def test_soft_labels_and_their_order_are_those_by_hand():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["sft", "train"])
-def test_two_processes_train_as_one(settings, tmp_path, step):
-    """The launcher's path for several GPUs, on the CPU: the same batches, the same losses.
-
-    What is trained beside SFT has a loss of the order of all examples of a step, whichever process they are in.
-    """
+def test_two_processes_of_the_launcher_train_as_one(settings, tmp_path):
+    """The path for several GPUs, on the CPU: this loss is of the order of all examples of a step, whichever process they are in."""
     prompts = tasks.get(ARITHMETIC).load({"size": 16}, "train", 0)
     files.write_jsonl(tmp_path / "sft.jsonl", prompts)
     lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]
     header = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
     (tmp_path / "surrogate.csv").write_text(header + "".join(lines))
     stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
-    method = {"method": "ordered", "module": ORDERED}
-    if step == "sft":
-        stage, method = {key: stage[key] for key in WarmStart.__struct_fields__}, {}
     shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
-    (tmp_path / "settings.json").write_text(json.dumps(shared | method | {"stage": stage, "task": ARITHMETIC}))
-    arguments = f"orce {step} --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
+    shared |= {"method": "ordered", "module": ORDERED, "stage": stage, "task": ARITHMETIC}
+    (tmp_path / "settings.json").write_text(json.dumps(shared))
+    arguments = "orce train --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
     launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
     speed = json.dumps({"training": {"micro_batch_tokens": 100}})  # work for both
     for out, starter in (("one", ""), ("two", launch)):
