@@ -370,6 +370,7 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
     (lambda c: c.pop("grading"), "datasets.towns.grading: needs a grader"),
     (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are grader, weights"),
     (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
+    (lambda c: c["grading"].update(model=None), "grading.model: None is not a model with weights or a server"),
     (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
     (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
     (lambda c: c["datasets"]["towns"].update(grading="both"), "datasets.towns.grading: 'both'; expected exact or grader"),
