@@ -33,7 +33,7 @@ Every key is below, with its value in `config.yaml` and, in brackets, where that
 ([which](one-cell.md#change-a-hyperparameter)).
 """
 OPTIMISATION = """Each training has these keys under its name: `sft.epochs`, `methods.conftuner.epochs`. A method of yours that trains takes
-those of `sft` where it gives none. `sft.epochs: 0` leaves the model as it is. config.yaml says where each value comes from."""
+SFT's values where it gives none. `sft.epochs: 0` leaves the model as it is. config.yaml says where each value comes from."""
 TRAINED = ("sft", "dpo", "methods.conftuner")
 SHARED = {field.name for field in msgspec.structs.fields(Optimisation)}
 COLUMNS = "| key | type | value | meaning |\n| --- | --- | --- | --- |"

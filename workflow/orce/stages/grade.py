@@ -41,7 +41,7 @@ class Settings(WithModel, kw_only=True):
         assert spec is not None  # a rule asks for graded cells alone
         nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
         more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
-        more |= {"grades": spec.model is not None}
+        more["grades"] = spec.model is not None
         return parts.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 
