@@ -345,4 +345,4 @@ def straight(letters, shared) -> Path:
     """Folder of a small matrix that Snakemake ran to its end, to read and to copy."""
     import small_matrix
 
-    return shared("straight", lambda folder: small_matrix.make(folder, letters))
+    return shared("straight", lambda folder: small_matrix.run(folder, letters))

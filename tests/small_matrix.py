@@ -8,11 +8,18 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from unittest import mock
 
 import psutil
 import yaml
 from conftest import ROOT
+
+from orce.config import check, graph, settings
+from orce.config.graph import Stage
+from orce.config.schema import Config
+from orce.make import make
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 COMMAND = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]
@@ -87,12 +94,22 @@ def finish(folder: Path) -> None:
     assert code == 0, (folder / "output.txt").read_text()[-6000:]
 
 
-def make(folder: Path, model: str) -> None:
+def run(folder: Path, model: str) -> None:
     """Write the configuration into `folder` and run it to the end."""
     write(folder, *configuration(model))
     started = time.monotonic()
     finish(folder)
     (folder / TIME).write_text(str(time.monotonic() - started))
+
+
+def run_here(folder: Path, *configs: Path, made: Callable[[Stage], object] = lambda stage: None) -> Config:
+    """Every stage of the tables, below `folder` and in this process: what a job takes to start costs more than these models."""
+    config = check.read_config([str(path) for path in configs])
+    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
+    with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
+        for stage in graph.stages(config, config.paper_tables):
+            make(config, stage, made)
+    return config
 
 
 def marked(mark: str, value) -> list[psutil.Process]:

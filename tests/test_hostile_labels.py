@@ -22,7 +22,6 @@ import dry_run
 import families
 import jinja2
 import pytest
-import small_matrix
 import yaml
 from conftest import ARITHMETIC, ROOT, cases, typed
 from test_tables import compiled, metrics, pages_of
@@ -322,8 +321,6 @@ def test_every_loader_is_told_so():
     assert [said for said in loads if "trust_remote_code=False" not in said and "**source" not in said] == []
 
 
-NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
-CODE = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")
 
 
@@ -335,40 +332,8 @@ def snakemake(folder, *arguments, snakefile=None):
     return done.returncode, done.stdout + done.stderr
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """A copy of what a run needs, in a folder with that name."""
-    folder = tmp_path / NAME
-    shutil.copytree(ROOT / "workflow", folder / "workflow", ignore=shutil.ignore_patterns("__pycache__"))
-    shutil.copytree(ROOT / "profiles", folder / "profiles")
-    for name in ("Snakefile", "config.yaml"):
-        shutil.copy(ROOT / name, folder)
-    return folder
-
-
 def made_by_injection(*folders):
     return [path for folder in folders for path in folder.rglob("pwned*")]
-
-
-@pytest.mark.slow
-def test_a_whole_run_in_a_folder_with_such_a_name(checkout, tiny, tmp_path):
-    model = small_matrix.letter_model(tiny, checkout / "my model; touch pwned")
-    small_matrix.write(checkout, *small_matrix.configuration(model))
-    config = yaml.safe_load((checkout / "config.yaml").read_text())
-    config["tables"]["main"]["methods"] = {"consistency": "Consistency", "cot": CODE, "orce": "ORCE"}
-    config["models"]["small"]["label"] = CODE
-    (checkout / "config.yaml").write_text(yaml.safe_dump(config))
-    code, said = snakemake(checkout, "--configfile", "small.yaml", "--", "all")
-    assert code == 0, said[-6000:]
-    assert (checkout / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
-    logs = [path.parent.name for path in (checkout / "results" / "logs").rglob("*.log")]
-    rules = "prompts sample elicit surrogate sft candidates pairs dpo state derive evaluate"
-    assert {*rules.split()} <= {*logs}
-    assert made_by_injection(checkout, tmp_path) == []
-    code, said = snakemake(checkout, "--configfile", "small.yaml", "--report", "report.html", "--", "all")
-    assert code == 0, said[-3000:]
-    report = (checkout / "report.html").read_text()
-    assert "<script>alert" not in report and "root:x:0" not in report
 
 
 @pytest.mark.slow

@@ -206,13 +206,19 @@ def test_the_page_has_every_kind_with_its_functions():
 
 
 # The page's command with the small model's configuration after the page's.
-ARGUMENTS = ["--snakefile", ROOT / "Snakefile", "--cores", "2", "--configfile", "mine.yaml", "small.yaml"]
+ARGUMENTS = ["--cores", "2", "--configfile", "mine.yaml", "small.yaml"]
+# Names that a shell, Snakemake, LaTeX or a browser would obey.
+NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
+CODE = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
 
 
 @pytest.fixture(scope="module")
 def page_folder(letters, tmp_path_factory):
-    """A folder with the files of the page as they stand there."""
-    root = tmp_path_factory.mktemp("mine")
+    """A checkout in a folder with that name, with the files of the page as they stand there."""
+    root = tmp_path_factory.mktemp("mine") / NAME
+    for name in ("workflow", "profiles"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "Snakefile", root)
     blocks = re.findall(r"^```\w+\n# (\S+)\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
     for name, text in blocks:
         (root / name).parent.mkdir(exist_ok=True)
@@ -220,17 +226,22 @@ def page_folder(letters, tmp_path_factory):
     assert {name for name, _ in blocks} == {
         "my/larger.py", "my/percent.py", "my/lead.py", "my/right_or_wrong.py", "my/brier.py", "mine.yaml"
     }  # fmt: skip
+    model = shutil.copytree(letters, root / "my model; touch pwned")
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    config["models"]["llama3-8b"]["source"] = {"path": letters}
+    config["models"]["llama3-8b"] |= {"source": {"path": str(model)}, "label": CODE}
     (root / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(ROOT / "tests" / "data" / "extending.yaml", root / "small.yaml")
     return root
 
 
+def in_folder(folder, *more) -> None:
+    done = program(Path(sys.executable).with_name("snakemake"), *ARGUMENTS, *more, cwd=folder)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
 @pytest.fixture(scope="module")
 def page_run(page_folder):
-    done = program(Path(sys.executable).with_name("snakemake"), *ARGUMENTS, cwd=page_folder)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    in_folder(page_folder)
     return page_folder
 
 
@@ -248,3 +259,15 @@ def test_the_table_has_a_row_for_each(page_run):
     for pair in files.read_jsonl(cell / "pairs" / "brier.jsonl"):
         chosen, rejected = (int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected"))
         assert (chosen > rejected) == correct[pair["id"]]
+
+
+@pytest.mark.slow
+def test_a_whole_run_and_its_report_obey_no_name_of_a_folder_or_model(page_run):
+    assert (page_run / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
+    logs = {path.parent.name for path in (page_run / "results" / "logs").rglob("*.log")}
+    rules = "prompts sample elicit surrogate sft train candidates pairs dpo state derive evaluate"
+    assert {*rules.split()} <= logs
+    in_folder(page_run, "--report", "report.html")
+    report = (page_run / "report.html").read_text()
+    assert "<script>alert" not in report and "root:x:0" not in report
+    assert not [*page_run.parent.rglob("pwned*")]

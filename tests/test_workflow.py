@@ -7,7 +7,6 @@ import re
 import shutil
 import sys
 from collections import Counter
-from unittest import mock
 
 import dry_run
 import pytest
@@ -17,7 +16,7 @@ from conftest import ARITHMETIC, ROOT, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import check, graph, settings
+from orce.config import graph, settings
 from orce.config.cells import Cell
 from orce.config.check import read_config
 from orce.config.graph import Stage
@@ -214,21 +213,19 @@ def test_snakemakes_linter_finds_nothing_but_what_is_accepted():
 @pytest.mark.slow
 def test_a_run_in_this_process_has_the_bytes_of_snakemakes(straight, tmp_path):
     """`make` over the graph writes what Snakemake's commands write, and nothing twice."""
-    config = check.read_config([str(straight / name) for name in ("config.yaml", "small.yaml")])
     import torch
 
     made: list[Stage] = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # as the jobs of that run
-    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
-    with contextlib.chdir(tmp_path), mock.patch.dict(os.environ, fast):
-        wanted = graph.stages(config, config.paper_tables)
-        for stage in wanted:
-            make(config, stage, made.append)
-        assert sorted(made) == sorted(wanted), "each once"
+    configs = straight / "config.yaml", straight / "small.yaml"
+    config = small_matrix.run_here(tmp_path, *configs, made=made.append)
+    wanted = graph.stages(config, config.paper_tables)
+    assert sorted(made) == sorted(wanted), "each once"
+    with contextlib.chdir(tmp_path):
         for method in ("likelihood", "p_true"):
             make(config, graph.row(config, Cell("mmlu", "small"), method), made.append)
-        assert [one.rule for one in made[len(wanted) :]] == ["likelihoods", "derive", "derive"]
+    assert [one.rule for one in made[len(wanted) :]] == ["likelihoods", "derive", "derive"]
     torch.set_num_threads(threads)
     kinds = ("*.jsonl", "*.csv", "*.safetensors")
     same = [path.relative_to(straight) for kind in kinds for path in (straight / "results/mmlu/small").rglob(kind)]
