@@ -14,7 +14,7 @@ from orce import metrics
 pytestmark = pytest.mark.slow
 
 PAGE = ROOT / "docs" / "tutorial.md"
-METHODS = ("vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce")
+METHODS = ("vanilla", "consistency", "sft", "orce")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_the_table_has_a_row_of_numbers_for_every_method(done):
         metrics = json.loads((folder / "results/elements/smollm2" / method / "metrics.json").read_text())
         assert metrics["n"] == 20
         assert f"{metrics['aurc']:.3f}" in table
-        assert metrics["spearman"]["rho"] is not None or method in ("topk", "cot", "vanilla")
+        assert metrics["spearman"]["rho"] is not None or method == "vanilla"
     assert (folder / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
 
 

@@ -89,7 +89,7 @@ def test_more_rounds_sample_candidates_again_from_the_model_before(project):
     assert sorted(starts) == sorted([f"{cell}/sft", f"{cell}/round2/sc/start", f"{cell}/round3/sc/start"])
 
 
-ELSEWHERE = ["vanilla", "consistency", "conftuner", "sft", "orce"]
+ELSEWHERE = ["vanilla", "consistency", "sft", "orce"]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +102,7 @@ def small(straight, letters, tmp_path_factory):
     config["models"]["other"] = {"label": "small, zero-shot", "source": {"model": "small"}, "shots": 0, "trains": False}
     config["tables"] |= {
         "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ELSEWHERE},
-        "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["small"]},
+        "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["small"], "methods": ["orce-nrd", "orce"]},
         "transfer": {"kind": "transfer", "dataset": "mmlu", "source": "small", "models": ["other"]},
     }
     small_matrix.write(folder, config, over | {"paper_tables": list(config["tables"])})
@@ -132,7 +132,7 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
     for dataset in ("arithmetic", "mmlu"):
         cell = small / "results" / dataset / "small"
         by_method = {}
-        for method in ("vanilla", "conftuner", "sft", "orce"):
+        for method in ("vanilla", "sft", "orce"):
             records = files.read_jsonl(cell / method / "confidences.jsonl")
             by_method[method] = [(one["id"], one["answer"], one["correct"]) for one in records]
         assert all(answers == by_method["vanilla"] for answers in by_method.values())
@@ -141,7 +141,7 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
         manifest = json.loads((cell / "samples.manifest.json").read_text())
         assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
     found = sorted((small / "results").glob("*/*/*/metrics.json"))
-    assert len(found) == 7 + len(ELSEWHERE) + 4 + 4
+    assert len(found) == 7 + len(ELSEWHERE) + 1 + 4
     for path in found:
         metrics = json.loads(path.read_text())
         record = metrics["provenance"]
@@ -157,7 +157,7 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
 @pytest.mark.slow
 @pytest.mark.parametrize(("over", "again"), [
     ({"methods": {"cot": {"max_tokens": 9}}}, dict.fromkeys(("elicit", "evaluate", "table", "tables", "paper_tables"), 1)),
-    ({"dpo": {"beta": 0.3}}, {"dpo": 5, "state": 7, "evaluate": 7, "table": 4, "tables": 1, "paper_tables": 1}),
+    ({"dpo": {"beta": 0.3}}, {"dpo": 2, "state": 4, "evaluate": 4, "table": 4, "tables": 1, "paper_tables": 1}),
 ])  # fmt: skip
 def test_a_changed_setting_reruns_what_depends_on_it(small, over, again):
     """More of them: test_docs.py."""
