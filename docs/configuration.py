@@ -39,23 +39,30 @@ SHARED = {field.name for field in msgspec.structs.fields(Optimisation)}
 COLUMNS = "| key | type | value | meaning |\n| --- | --- | --- | --- |"
 
 
+GROUPS = {  # {the section of the schema that it begins with: its heading}
+    "datasets": "Data",
+    "models": "Models and answers",
+    "training": "Training",
+    "evaluation": "Evaluation and tables",
+}
+
+
 def page() -> str:
-    shipped = Shipped((ROOT / "config.yaml").read_text())
-    sections, single = [], []
+    shipped, meanings = Shipped((ROOT / "config.yaml").read_text()), load.meanings(Config)
+    single, grouped = [COLUMNS], []
     for field in msgspec.structs.fields(Config):
         inner = struct_of(field.type)
         if inner is None and field.name not in ("methods", "rewards"):
-            single.append(row(field, field.name, load.meanings(Config), shipped))
+            single.append(row(field, field.name, meanings, shipped))
             continue
-        found = [] if inner is None else [*rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)]
-        found += [*method_rows(shipped)] if field.name == "methods" else []
-        meaning = load.meanings(Config)[field.name]
+        if field.name in GROUPS:
+            grouped += ["", f"## {GROUPS[field.name]}", "", COLUMNS]
         if field.name == "sft":
-            sections += ["## Optimisation", "", OPTIMISATION, "", *optimisation_rows(shipped), ""]
-        sections += [f"## {field.name}", "", f"{meaning[0].upper()}{meaning[1:]}.", ""]
-        sections += [COLUMNS, *found, ""] if found else []
-    parts = [HEAD, "## Single keys", "", COLUMNS, *single, "", *sections]
-    return "\n".join(parts).rstrip() + "\n"
+            grouped += ["", OPTIMISATION, "", *optimisation_rows(shipped), "", COLUMNS]
+        grouped.append(line(field.name, "mapping", "", f"**{meanings[field.name]}**", ""))
+        grouped += [] if inner is None else rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)
+        grouped += method_rows(shipped) if field.name == "methods" else []
+    return "\n".join([HEAD, "## Single keys", "", *single, *grouped]) + "\n"
 
 
 class Shipped:
