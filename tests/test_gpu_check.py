@@ -203,10 +203,9 @@ def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
     check.attempt("sft", check.sft)
     log = folder / "sft" / "training_log.json"
     *first, last = json.loads(log.read_text())
-    for wrong, passes in ((1.0, True), (1.01, False)):
-        log.write_text(json.dumps([*first, last | {"loss": last["loss"] * wrong}]))
-        check.attempt(TWO, check.two)
-        assert check.results[-1].passed == passes, check.results[-1]
+    log.write_text(json.dumps([*first, last | {"loss": last["loss"] * 1.01}]))
+    check.attempt(TWO, check.two)
+    assert not check.results[-1].passed, check.results[-1]
 
 
 def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_path):
@@ -220,13 +219,11 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("visible", [1, 4])
-def test_one_gpu_is_taken_of_those_that_are_visible(visible, tmp_path):
+def test_one_gpu_is_taken_of_those_that_are_visible(tmp_path):
     """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for the check of two processes."""
     script = "from tools.gpu_check import *; print(take(lease.visible()[0]), os.environ['CUDA_VISIBLE_DEVICES'])"
-    around = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, range(visible))), "TMPDIR": str(tmp_path)}
-    done = program(sys.executable, "-c", script, cwd=ROOT, check=True, **around)
-    assert done.stdout == f"{['0'] if visible == 1 else ['0', '1']} 0\n"
+    around = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "TMPDIR": str(tmp_path)}
+    assert program(sys.executable, "-c", script, cwd=ROOT, check=True, **around).stdout == "['0', '1'] 0\n"
 
 
 @pytest.mark.slow

@@ -336,6 +336,7 @@ def test_without_a_grader_an_nli_model_groups_and_the_exact_grades_count(place, 
     assert (place / "results/towns/api/verdicts.jsonl").read_text() == "", "nobody was asked"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("bias", "agreement"), [(50.0, 1.0), (-50.0, 1 / 3)])
 def test_the_door_takes_an_nli_model_to_group_by(nli, bias, agreement):
     replies = ["It is Rome.", "The eternal city.", "The capital of Italy."]
@@ -347,6 +348,7 @@ def test_the_door_takes_an_nli_model_to_group_by(nli, bias, agreement):
     assert (row["correct"], row["confidence"]["agreement"]) == (True, agreement)
 
 
+@pytest.mark.slow
 def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailment_is_refused(nli, tmp_path):
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification

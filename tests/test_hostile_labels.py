@@ -518,6 +518,7 @@ REFUSED_TEMPLATES = {
 LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("text", "reason"), REFUSED_TEMPLATES.items())
 def test_a_template_that_is_incomplete_or_without_bounds_is_refused_in_one_line(templated, text, reason):
     tokenizer = templated(text)

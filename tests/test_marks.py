@@ -236,7 +236,7 @@ def test_forms_of_a_percentage_agree(percent, form):
 
 
 @given(st.text(max_size=80))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_no_text_breaks_a_reader(text):
     value = extract.confidence(text)
     assert value is None or 0 <= value <= 1

@@ -182,7 +182,7 @@ def test_the_curve_of_a_tie_is_straight_and_without_information_the_error_rate()
 
 
 @given(items)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
     confidence, correct = split(pairs)
     assert e_aurc(confidence, correct) >= 0
@@ -192,7 +192,7 @@ def test_e_aurc_is_never_negative_and_zero_for_a_perfect_ranking(pairs):
 
 
 @given(items)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_ranking_metrics_agree_with_sklearn_and_scipy(pairs):
     confidence, correct = split(pairs)
     both = 0 < sum(correct) < len(correct)
@@ -248,7 +248,7 @@ def test_log10_p_is_the_logarithm_of_p_and_continuous_where_p_ends():
 
 
 @given(items, st.randoms(use_true_random=False))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_permuting_the_items_changes_no_bit(pairs, random):
     def summaries(items):
         kappa = [c / 2 for c, _ in items]
@@ -343,11 +343,17 @@ def in_a_loop(metric, confidence, target):
     )
 
 
-LOOPED = [name for name in EXTRA if not EXTRA[name].gaps]  # ECE's intervals are no percentiles
+MORE = [
+    "e_aurc",
+    "auroc",
+    "aupr",
+    "brier",
+    *(name for name in EXTRA if not EXTRA[name].gaps),
+]  # ECE's are no percentiles
 
 
 @pytest.mark.parametrize("distinct", [False, pytest.param(True, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["aurc", "e_aurc", "spearman", "auroc", "aupr", "brier", *LOOPED])
+@pytest.mark.parametrize("name", ["aurc", "spearman", *(pytest.param(name, marks=pytest.mark.slow) for name in MORE)])
 def test_intervals_agree_with_resampling_items_in_a_loop(name, distinct):
     confidence, correct = stated(150, seed=1)
     if distinct:

@@ -381,6 +381,7 @@ def test_what_is_unread_constant_all_right_or_missing_is_named():
     assert "no confidences" in drawn_twice(gone)[1]
 
 
+@pytest.mark.slow
 def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_and_number(tmp_path):
     write(tmp_path / "sums/small", "sft", [0.9, None, 0.1], [True, False, False])
     cell = structs.replace(PICTURED, methods=[("sft", "SFT"), ("topk", "Top-k")])

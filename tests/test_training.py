@@ -341,6 +341,7 @@ def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batche
     assert equal(adapter(tmp_path / "straight/sft"), adapter(tmp_path / "again/sft"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merged", [0.0009, 0.0011])
 def test_an_adapter_stays_apart_where_merging_it_would_round_off_a_tenth_of_its_training(
     settings, model_settings, warm, tmp_path, merged
