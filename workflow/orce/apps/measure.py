@@ -86,7 +86,7 @@ def confidence(
         methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
     asked = read(questions, fields, answers, labels, task)
     known = [] if fit is None else read(fit, fields, task=task)
-    _complete(asked, known, equality)
+    _complete(asked, known, equality, task)
     has_answers, has_labels = asked[0].samples is not None, asked[0].labelled
     task = task or ("choice" if asked[0].options else "qa")
     source = _source(str(model or ""), server_model)
@@ -317,8 +317,8 @@ def read(
     return asked
 
 
-def _complete(asked: list[Question], known: list[Question], equality: str | None) -> None:
-    """Give ids and the equality to those without. Raises BadInput where questions lack what others have."""
+def _complete(asked: list[Question], known: list[Question], equality: str | None, task: str | None) -> None:
+    """Give ids and the equality to those without. Raises BadInput where questions lack what others have, or cannot be compared."""
     for split, some in {"test": asked, FIT: known}.items():
         for number, question in enumerate(some):
             question.id = question.id or f"{split}-{number}"
@@ -326,6 +326,8 @@ def _complete(asked: list[Question], known: list[Question], equality: str | None
             if (kind := question.more.get("equality", "exact")) not in EQUALITIES:
                 raise BadInput(f"{question.where}: equality is {kind!r}; expected {', '.join(EQUALITIES)}")
             qa.require(kind)
+            if task in (None, "qa") and question.reference and not question.options:
+                qa.comparable(f"{question.where}: reference", question.reference, kind)
     every = [*asked, *known]
     files.unique_ids([{"id": question.id} for question in every], [question.where for question in every])
     for what, key in PRESENT.items():

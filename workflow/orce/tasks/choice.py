@@ -143,8 +143,8 @@ def _leading_text(line: str, choices: list) -> str | None:
 
 def _leading_letter(line: str, choices: list) -> str | None:
     """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
-    start = rf"[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?[\"'(\[]*"
-    match = re.match(rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?![\w'/])", line, re.IGNORECASE)
+    start = rf"(?i)[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?[\"'(\[]*"
+    match = re.match(rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?:(?<=[)\]])|(?![\w'/]))", line)
     if not match:
         return None
     letter, rest = match[1].upper(), line[match.end() :].strip()

@@ -46,19 +46,19 @@ def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
     if not named:  # given answers are judged already
         return example
     where = f"{asked.where}: {', '.join(named) if isinstance(named, list) else named}"
-    unequal = [answer for answer in answers if _form(answer, equality) is None]
-    for answer in unequal if equality == "numeric" else ():
-        if re.fullmatch(r"[-+$\s]*[\d,]*\d,\d+", answer):
-            separators = "a comma separates thousands (1,200), and a point the decimals (3.5)"
-            raise BadInput(f"{where} holds {answer!r}; {separators}")
     if not answers:
         raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
     if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
         raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
-    if unequal == answers:
+    comparable(where, answers, equality)
+    return example
+
+
+def comparable(where: str, answers: list[str], equality: str) -> None:
+    """Raises BadInput for accepted answers with which no answer could be compared."""
+    if not any(_form(answer, equality) for answer in answers):
         what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
         raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
-    return example
 
 
 def question(example: Example) -> str:
@@ -123,8 +123,10 @@ def _form(answer: str, equality: str | None) -> str | None:
     """The form in which answers are compared; None for a text without one. Without an equality, as for a question that
     a user types: normalised."""
     if equality == "numeric":
-        number = to_number(answer.strip().rstrip("."))
-        return number if number is None else to_number(f"{Decimal(number):.{DECIMALS}f}")
+        read = to_number(answer.strip().rstrip(".")) or number(
+            answer
+        )  # a reference may be 1/2 or 50 %, as an answer may
+        return read if read is None else to_number(f"{Decimal(read):.{DECIMALS}f}")
     if equality == "math-verify":
         return _simplified(answer)
     text = drop.trim(plain(answer)) or answer.strip()

@@ -227,7 +227,8 @@ def references(where: str, name: str | list[str], cell: Any, after: str | None =
 
 
 def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], list]:
-    """Option texts, at least two, and their labels where the cell has them. Empty texts pass: published sets have some."""
+    """Option texts, at least two, without letters or numbers of their own, and their labels where the cell has other ones than
+    letters. Empty texts pass: published sets have some."""
     labels, cell = [], tables.decoded(cell)
     given = cell
     if isinstance(name, list):  # a column each; a question may have fewer options, with its last columns empty
@@ -246,6 +247,12 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
         raise BadInput(f"{where}: {name!r} is {given!r}; expected a list of at least two option texts{hint}")
     if len(texts) > 26:
         raise BadInput(f"{where}: {name!r} has {len(texts)} options; at most 26 have letters")
+    shown = [str(option).strip() for option in texts]
+    for signs, gap in ((letters(texts), r"\s*"), (range(1, len(texts) + 1), r"\s+")):  # "B)21.5", "2. Paris"
+        own = [re.match(rf"(?i)\(?{sign}[).:]{gap}(?=\S)", text) for sign, text in zip(signs, shown, strict=True)]
+        if all(own):
+            bare = [text[label.end() :] for text, label in zip(shown, own, strict=True) if label]
+            return bare, labels or ([*map(str, signs)] if isinstance(signs, range) else [])
     return [str(option) for option in texts], labels
 
 
@@ -287,7 +294,8 @@ def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[st
     index = [int(stated)] if stated.isdecimal() else []
     if isinstance(meant, dict):
         stated = {str(label).casefold(): text for label, text in meant.items()}.get(stated.casefold(), "").strip()
-    bare = [re.sub(rf"^\(?{sign}[).:]\s+", "", stated) for sign in every]  # basalt of "B. basalt"
+    labelled = [rf"(?i)^\(?(?:{sign}[).:]\s*|{i}[).:]\s+)" for i, sign in enumerate(every, 1)]
+    bare = [re.sub(label, "", stated) for label in labelled]  # basalt of "B. basalt", of "2. basalt"
     text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, bare[i])]
     lettered = [i for i, sign in enumerate(every) if sign == stated.strip("()[]{}.:").upper()]
     if meant is not None:
@@ -295,7 +303,7 @@ def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[st
         return {*kinds.get(str(meant), text[:1])}
     truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in TRUTHS.get(stated.casefold(), ())]
     named = [i for i, label in enumerate(labels) if label == stated][:1] if labels else text + lettered
-    indices = {*(named or text), *(truth if len(truth) == 1 else [])}
+    indices = {*(named or text or lettered), *(truth if len(truth) == 1 else [])}
     if isinstance(columns, list) and value in columns:
         indices.add(columns.index(value))
     unclear = index in ([0], [1]) and _truth_or_index(choices, source) and not indices
