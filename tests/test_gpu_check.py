@@ -1,4 +1,5 @@
-"""The check of a machine, on the CPU with a tiny model, and the frame of the benchmarks. No time is asserted."""
+"""The check of a machine, on the CPU with a tiny model, and the frame of the benchmarks. No time is asserted. All of its checks at
+once: test_tutorial.py, in the notebook."""
 
 import itertools
 import json
@@ -19,8 +20,6 @@ from orce.errors import BadInput
 from orce.training import dpo
 from orce.training.steps import PackedTrainer
 
-LEARNING = ("sft", "conftuner", "dpo")
-
 OVER = """
 training: {micro_batch_tokens: 600, lora: {r: 4}}
 engine: {name: transformers, batch_tokens: 150}
@@ -39,26 +38,6 @@ def config(**lora):
     read = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
     read["training"]["lora"] |= lora
     return typed(read)
-
-
-@pytest.mark.slow
-def test_every_stage_is_checked_against_the_cpu_and_one_report_holds_all(tiny, folder):
-    own = {"device": "cpu", "dtype": "float32", "models": {"tiny": {"label": "Tiny", "source": {"path": tiny}}}}
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(own))
-    arguments = ["--device", "cpu", "--two", "--model", tiny, "--configfile", "over.yaml", "tiny.yaml"]
-    done = program(sys.executable, ROOT / "tools/gpu_check.py", *arguments, "--weights", "tiny", cwd=folder)
-    assert done.returncode == 0, done.stderr + done.stdout
-    report = json.loads((folder / "gpu-check.json").read_text())
-    assert report["passed"] and report["packages"] and report["gpu"] is None
-    checks = {one["name"]: one for one in report["checks"]}
-    trainings = {*LEARNING, *(f"{name} learns" for name in LEARNING), TWO, "kill and resume", "weights, tiny"}
-    sampled = {"sampling, transformers", "seeds, transformers"}
-    assert checks.keys() == {"attention", *trainings, "reading", "likelihoods", "states", *sampled}
-    assert all(one["value"] <= one["limit"] for one in checks.values())
-    assert done.stdout.count("passed  ") == len(checks)
-    lines = done.stdout.splitlines()[-5:]
-    assert [line.split()[0] for line in lines] == ["machine", "software", "settings", "numbers", "verdict"]
-    assert "15 of 15 within their limits" in lines[3] and lines[4].startswith("verdict   passed")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from pathlib import Path
 import pages
 import pytest
 from conftest import ROOT, program
+from tools.gpu_check import TWO
 
 from orce import metrics
 
@@ -70,20 +71,43 @@ def said(notebook) -> list[str]:
     return ["".join(part) for part in parts]
 
 
-def test_the_one_for_a_gpu_shows_the_verdict_and_plans_a_small_cell(tiny, tmp_path, monkeypatch):
+def test_the_one_for_a_gpu_checks_every_stage_shows_the_verdict_and_plans_a_small_cell(tiny, tmp_path, monkeypatch):
     """Here: on the CPU and the tiny model, in a checkout that is installed."""
     assert [path.stem for path in NOTEBOOKS] == ["a_gpu", "score_your_answers", "your_dataset", "your_reward"]
-    monkeypatch.setenv("ORCE_CHECKOUT", str(pages.copy_of_the_project(tmp_path)))
+    checkout = pages.copy_of_the_project(tmp_path)
+    monkeypatch.setenv("ORCE_CHECKOUT", str(checkout))
+    own = {"device": "cpu", "dtype": "float32", "models": {"tiny": {"label": "Tiny", "source": {"path": tiny}}}}
+    own |= {"training": {"micro_batch_tokens": 600}, "engine": {"name": "transformers", "batch_tokens": 150}}
+    (checkout / "tiny.yaml").write_text(json.dumps(own))
     nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
     notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
-    short = f'"tools/gpu_check.py", "--model", "{tiny}"'
+    words = [
+        "tools/gpu_check.py",
+        "--device",
+        "cpu",
+        "--two",
+        "--model",
+        tiny,
+        "--weights",
+        "tiny",
+        "--configfile",
+        "tiny.yaml",
+    ]
     for cell in notebook.cells:
-        cell.source = cell.source.replace('"tools/gpu_check.py"', short)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+        cell.source = cell.source.replace('"tools/gpu_check.py"', ", ".join(map(json.dumps, words)))
+    nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()
     installed, verdict, planned = said(notebook)
-    assert installed == "installed\n" and short in notebook.cells[3].source
+    assert installed == "installed\n" and "tiny.yaml" in notebook.cells[3].source
     assert [line.split()[0] for line in verdict.splitlines()] == [*VERDICT, "passed"]
+    assert "15 of 15 within their limits" in verdict and "verdict   passed" in verdict
     assert {"sample", "sft", "dpo", "evaluate"} <= {line.split()[0] for line in planned.splitlines() if line}
+    report = json.loads((checkout / "gpu-check.json").read_text())
+    assert report["passed"] and report["packages"] and report["gpu"] is None
+    checks = {one["name"]: one for one in report["checks"]}
+    learning = {f"{name}{end}" for name in ("sft", "conftuner", "dpo") for end in ("", " learns")}
+    others = {"attention", "kill and resume", "weights, tiny", "reading", "likelihoods", "states"}
+    assert checks.keys() == learning | others | {TWO, "sampling, transformers", "seeds, transformers"}
+    assert all(one["value"] <= one["limit"] for one in checks.values())
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS[1:], ids=lambda path: path.stem)

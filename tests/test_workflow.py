@@ -103,7 +103,13 @@ def small(straight, letters, tmp_path_factory):
     config["tables"] |= {
         "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ELSEWHERE},
         "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["small"], "methods": ["orce-nrd", "orce"]},
-        "transfer": {"kind": "transfer", "dataset": "mmlu", "source": "small", "models": ["other"]},
+        "transfer": {
+            "kind": "transfer",
+            "dataset": "mmlu",
+            "source": "small",
+            "models": ["other"],
+            "methods": ["sft", "orce"],
+        },
     }
     small_matrix.write(folder, config, over | {"paper_tables": list(config["tables"])})
     kept = sorted((folder / "results").glob("*/small/*/manifest.json"))
@@ -141,7 +147,7 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
         manifest = json.loads((cell / "samples.manifest.json").read_text())
         assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
     found = sorted((small / "results").glob("*/*/*/metrics.json"))
-    assert len(found) == 7 + len(ELSEWHERE) + 1 + 4
+    assert len(found) == 7 + len(ELSEWHERE) + 1 + 2
     for path in found:
         metrics = json.loads(path.read_text())
         record = metrics["provenance"]
