@@ -48,18 +48,18 @@ GROUPS = {  # {the section of the schema that it begins with: its heading}
 
 
 def page() -> str:
-    shipped, meanings = Shipped((ROOT / "config.yaml").read_text()), load.meanings(Config)
+    shipped = Shipped((ROOT / "config.yaml").read_text())
     single, grouped = [COLUMNS], []
     for field in msgspec.structs.fields(Config):
-        inner = struct_of(field.type)
+        inner, described = struct_of(field.type), row(field, field.name, load.meanings(Config), shipped)
         if inner is None and field.name not in ("methods", "rewards"):
-            single.append(row(field, field.name, meanings, shipped))
+            single.append(described)
             continue
         if field.name in GROUPS:
             grouped += ["", f"## {GROUPS[field.name]}", "", COLUMNS]
         if field.name == "sft":
             grouped += ["", OPTIMISATION, "", *optimisation_rows(shipped), "", COLUMNS]
-        grouped.append(line(field.name, "mapping", "", f"**{meanings[field.name]}**", ""))
+        grouped.append(described)
         grouped += [] if inner is None else rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)
         grouped += method_rows(shipped) if field.name == "methods" else []
     return "\n".join([HEAD, "## Single keys", "", *single, *grouped]) + "\n"

@@ -549,6 +549,7 @@ HERE = Path("results/mmlu/small")
 STORIES = [  # damaged, how, removed so that it is read again, the step that reads it
     (HERE / "samples.jsonl", "flipped", [HERE / "surrogate.csv"], "surrogate"),
     (HERE / "sft/confidences.jsonl", "lines gone", [HERE / "sft/metrics.json"], "evaluate"),
+    (HERE / "sft/adapter_config.json", "deleted", [HERE / "sft/confidences.jsonl"], "state"),
     (HERE / "sft/metrics.json", "empty", [], "table"),
 ]  # fmt: skip
 

@@ -200,9 +200,10 @@ def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_
 @pytest.mark.slow
 def test_one_gpu_is_taken_of_those_that_are_visible(tmp_path):
     """On a node of several GPUs the trainer would split each batch, and vllm each model. A second one is kept for the check of two processes."""
-    script = "from tools.gpu_check import *; print(take(lease.visible()[0]), os.environ['CUDA_VISIBLE_DEVICES'])"
-    around = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "TMPDIR": str(tmp_path)}
-    assert program(sys.executable, "-c", script, cwd=ROOT, check=True, **around).stdout == "['0', '1'] 0\n"
+    taken = "os.environ['CUDA_VISIBLE_DEVICES'] = seen; print(take(lease.visible()[0]), *os.environ['CUDA_VISIBLE_DEVICES'])"
+    script = f"from tools.gpu_check import *\nfor seen in ('0', '0,1,2,3'): {taken}"
+    done = program(sys.executable, "-c", script, cwd=ROOT, check=True, TMPDIR=str(tmp_path))
+    assert done.stdout == "['0'] 0\n['0', '1'] 0\n"
 
 
 @pytest.mark.slow

@@ -343,13 +343,8 @@ def in_a_loop(metric, confidence, target):
     )
 
 
-MORE = [
-    "e_aurc",
-    "auroc",
-    "aupr",
-    "brier",
-    *(name for name in EXTRA if not EXTRA[name].gaps),
-]  # ECE's are no percentiles
+# Without ECE, whose intervals are not percentiles.
+MORE = ["e_aurc", "auroc", "aupr", "brier", *(name for name in EXTRA if not EXTRA[name].gaps)]
 
 
 @pytest.mark.parametrize("distinct", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -262,12 +262,15 @@ def test_the_table_has_a_row_for_each(page_run):
 
 
 @pytest.mark.slow
-def test_a_whole_run_and_its_report_obey_no_name_of_a_folder_or_model(page_run):
+def test_a_whole_run_and_its_report_obey_no_name_of_a_folder_model_or_row(page_run):
     assert (page_run / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
     logs = {path.parent.name for path in (page_run / "results" / "logs").rglob("*.log")}
     rules = "prompts sample elicit surrogate sft train candidates pairs dpo state derive evaluate"
     assert {*rules.split()} <= logs
-    in_folder(page_run, "--report", "report.html")
+    rows = {name: name.upper() for name in METHODS} | {"percent": CODE}
+    (page_run / "labels.yaml").write_text(yaml.safe_dump({"tables": {"mine": {"methods": rows}}}))
+    in_folder(page_run, "labels.yaml", "--", "all")
+    in_folder(page_run, "labels.yaml", "--report", "report.html", "--", "all")
     report = (page_run / "report.html").read_text()
     assert "<script>alert" not in report and "root:x:0" not in report
     assert not [*page_run.parent.rglob("pwned*")]

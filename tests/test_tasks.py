@@ -212,7 +212,8 @@ def test_all_14042_questions_load_and_every_eleventh_renders_and_is_extracted(mm
         telling = re.search(r"\w", texts[right]) and not re.fullmatch("[a-d]", texts[right])
         if telling and texts.count(texts[right]) == 1:
             assert task.extract(example["choices"][right], example) == letter, example["choices"]
-        echo = task.question(example).removeprefix(example["question"]).strip()  # a copy of the options is no answer
+        # A copy of the options is not an answer.
+        echo = task.question(example).removeprefix(example["question"]).strip()
         assert task.extract(f"{echo}\n\nAnswer: C", example) == "C"
         if all(choice.strip() for choice in example["choices"]):
             assert task.extract(echo, example) is None, example["id"]

@@ -103,14 +103,8 @@ def small(straight, letters, tmp_path_factory):
     config["tables"] |= {
         "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ELSEWHERE},
         "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["small"], "methods": ["orce-nrd", "orce"]},
-        "transfer": {
-            "kind": "transfer",
-            "dataset": "mmlu",
-            "source": "small",
-            "models": ["other"],
-            "methods": ["sft", "orce"],
-        },
-    }
+        "transfer": {"kind": "transfer", "dataset": "mmlu", "source": "small", "models": ["other"], "methods": ["sft", "orce"]},
+    }  # fmt: skip
     small_matrix.write(folder, config, over | {"paper_tables": list(config["tables"])})
     kept = sorted((folder / "results").glob("*/small/*/manifest.json"))
     before = [path.stat().st_mtime_ns for path in kept]

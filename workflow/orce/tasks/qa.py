@@ -123,9 +123,8 @@ def _form(answer: str, equality: str | None) -> str | None:
     """The form in which answers are compared; None for a text without one. Without an equality, as for a question that
     a user types: normalised."""
     if equality == "numeric":
-        read = to_number(answer.strip().rstrip(".")) or number(
-            answer
-        )  # a reference may be 1/2 or 50 %, as an answer may
+        # A reference may be 1/2 or 50 %, as an answer may.
+        read = to_number(answer.strip().rstrip(".")) or number(answer)
         return read if read is None else to_number(f"{Decimal(read):.{DECIMALS}f}")
     if equality == "math-verify":
         return _simplified(answer)

@@ -248,12 +248,16 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
     if len(texts) > 26:
         raise BadInput(f"{where}: {name!r} has {len(texts)} options; at most 26 have letters")
     shown = [str(option).strip() for option in texts]
-    for signs, gap in ((letters(texts), r"\s*"), (range(1, len(texts) + 1), r"\s+")):  # "B)21.5", "2. Paris"
-        own = [re.match(rf"(?i)\(?{sign}[).:]{gap}(?=\S)", text) for sign, text in zip(signs, shown, strict=True)]
-        if all(own):
-            bare = [text[label.end() :] for text, label in zip(shown, own, strict=True) if label]
-            return bare, labels or ([*map(str, signs)] if isinstance(signs, range) else [])
+    bare = [_unlabelled(i, text) for i, text in enumerate(shown)]
+    if all(len(text) < len(whole) for text, whole in zip(bare, shown, strict=True)):
+        numbers = [str(i) for i in range(1, len(bare) + 1)] if shown[0].lstrip("(").startswith("1") else []
+        return bare, labels or numbers
     return [str(option) for option in texts], labels
+
+
+def _unlabelled(i: int, text: str) -> str:
+    """The text of option i without the letter or number that it may begin with: "B)21.5", "2. Paris"."""
+    return re.sub(rf"(?i)^\(?(?:{chr(ord('A') + i)}[).:]\s*|{i + 1}[).:]\s+)(?=\S)", "", text)
 
 
 def letters(choices: list) -> str:
@@ -294,9 +298,7 @@ def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[st
     index = [int(stated)] if stated.isdecimal() else []
     if isinstance(meant, dict):
         stated = {str(label).casefold(): text for label, text in meant.items()}.get(stated.casefold(), "").strip()
-    labelled = [rf"(?i)^\(?(?:{sign}[).:]\s*|{i}[).:]\s+)" for i, sign in enumerate(every, 1)]
-    bare = [re.sub(label, "", stated) for label in labelled]  # basalt of "B. basalt", of "2. basalt"
-    text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, bare[i])]
+    text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, _unlabelled(i, stated))]
     lettered = [i for i, sign in enumerate(every) if sign == stated.strip("()[]{}.:").upper()]
     if meant is not None:
         kinds = {"letter": lettered, "index": index, "index from 1": [i - 1 for i in index if i]}
