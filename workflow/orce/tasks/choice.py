@@ -193,7 +193,7 @@ def _without_echo(text: str, choices: list) -> str:
         opening = re.compile(rf"(?i)\s*{label}").match(text, end) if count else re.search(f"(?i){label}", text)
         if opening is None:
             break
-        whole = re.compile(rf"(?i){option}(?:\s?[.,;])*(?!\w)").match(text, opening.end())
+        whole = re.compile(rf"(?i){option}(?:\s?[.,;])*(?:(?!\w)|(?<=\s))").match(text, opening.end())
         if not whole and not (
             count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
         ):  # the last, cut off

@@ -64,7 +64,7 @@ _D = r"\d++(?:\.\d++)?+"
 _COMPOUND = "|".join(rf"(?<![\w.]){_D}\s?(?:{large})\.?,?\s*(?:and\s+)?{_D}\s?(?:{small})\b" for large, small in _UNITS)
 # Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
 _LATEX = [(re.compile(pattern), new) for pattern, new in (
-    (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
+    (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"(?<=\d) : (?=\d)", ":"), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
     (r"\\[dt]?frac\s?(?:\{(\d+)\}\s?\{(\d+)\}|(\d)(\d))", r" \1\3/\2\4"), (r"\\[dt]?frac\b", UNREAD),
     (r"(= ?\d+) ?[-+*/x×÷]\Z", r"\1"), (r"((?<![^\s(=:])-)?(?:\\?\$|[€£¥₠-⃀])", r" \1"), (r"(?<=[^\W\d_])\^[{(]?-?\d+[)}]?", ""),
 )]  # fmt: skip

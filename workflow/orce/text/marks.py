@@ -186,9 +186,10 @@ def without_confidence(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """The text as it looks, without thoughts, tokens, markdown emphasis, LaTeX boxes and answer tags."""
+    """The text as it looks, without thoughts, tokens, markdown and HTML emphasis, LaTeX boxes and answer tags."""
     text = opened(_reply(ascii_signs(text)).replace("\\%", "%"))
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", text).replace("\\!", "")
+    text = re.sub(r"(?i)<(b|strong|em|i|u|mark|p|span)>([^<]{1,200})</\1>", r"\2", text)
     # A heading "### Final Answer" says as much as "Answer:".
     text = re.sub(r"^([ \t]*#+[ \t][^\n]{0,30}\banswer)[ \t*]*$", r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
     text = re.sub(r"(?<=\d)\*\*(?=\d)", "^", text)  # a power
