@@ -127,8 +127,8 @@ def held(rows: Any) -> Any:
             return held(getattr(rows, method)(*options))
     if not isinstance(rows, Mapping):
         return plain(rows) if isinstance(rows, list | tuple) else rows
-    columns = [*rows.values()]
-    if all(isinstance(one, Mapping) and one and "".join(map(str, one)).isdecimal() for one in columns):  # DataFrame.to_json
+    named = [one for one in rows.values() if isinstance(one, Mapping) and one and "".join(map(str, one)).isdecimal()]
+    if len(named) == len(rows):  # DataFrame.to_json
         rows = {name: [*one.values()] for name, one in rows.items()}
     columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
     lists = [column for column in columns.values() if isinstance(column, list)]

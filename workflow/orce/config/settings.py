@@ -37,8 +37,10 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
 
 def model(config: Config, name: str) -> Model:
     """What a model is loaded with, from the source that its weights come from."""
-    spec, manifest = config.models[name], base_manifest(config, name)
-    source = {"path": str(Path(manifest).parent)} if manifest else config.models[base(config, name)].source
+    spec, weights = config.models[name], base(config, name)
+    source = config.models[weights].source
+    if made(config.models[weights]):  # by a rule
+        source = {"path": str(Path(converted(weights)).parent)}
     return Model(
         source=msgspec.convert(source, Source),
         dtype=config.dtype,
@@ -57,12 +59,6 @@ def base(config: Config, name: str) -> str:
 def made(spec: ModelKeys) -> bool:
     """Whether a rule makes the weights of a model: converts them from a package."""
     return "package" in spec.source
-
-
-def base_manifest(config: Config, name: str) -> str | None:
-    """Manifest of the weights that a rule makes for this model; None if they come from elsewhere."""
-    name = base(config, name)
-    return converted(name) if made(config.models[name]) else None
 
 
 def awaited(config: Config, name: str) -> str | None:

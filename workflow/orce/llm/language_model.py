@@ -146,7 +146,13 @@ def load(settings: Model | Mapping[str, Any], weights: str | None = None, traina
     if adapter:
         from peft import PeftModel
 
-        check_adapter(adapter)
+        # A pickle can run code, and so can a module that a config names.
+        if not (Path(adapter) / "adapter_model.safetensors").exists():
+            raise BadInput(
+                f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read"
+            )
+        if json.loads((Path(adapter) / "adapter_config.json").read_text()).get("megatron_config"):
+            raise BadInput(f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null")
         with explained(f"{adapter}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
             # By default peft reads the adapter into the first GPU, whichever is this process's own.
             model = PeftModel.from_pretrained(model, adapter, is_trainable=trainable, torch_device=str(model.device))
@@ -200,12 +206,3 @@ def sort_sets(folder) -> None:
             if isinstance(value, list) and all(isinstance(item, str) for item in value):
                 config[key] = sorted(value)
         files.write_json(path, config)
-
-
-def check_adapter(folder) -> None:
-    """Raises BadInput for an adapter that is more than weights: a pickle, or a config that names a module to import."""
-    if not (Path(folder) / "adapter_model.safetensors").exists():
-        raise BadInput(f"{folder}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read")
-    config = json.loads((Path(folder) / "adapter_config.json").read_text())
-    if config.get("megatron_config"):
-        raise BadInput(f"{folder}/adapter_config.json: megatron_config makes peft import a module; set it to null")

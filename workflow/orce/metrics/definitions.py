@@ -210,7 +210,8 @@ def aurc(tally: Tally) -> Values:
 def e_aurc(tally: Tally) -> Values:
     """AURC less the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
     n, right = tally.n, tally.right.sum(axis=1)
-    best = (n - right - right * _harmonic_difference(n, right, np.full_like(right, n))) / n
+    head, tail = _harmonic(n)
+    best = (n - right - right * ((head[n] - head[right]) + (tail[n] - tail[right]))) / n
     excess = tally.of(aurc) - best
     # A right answer at or below a wrong one's confidence costs at least 1 / (2 n^2); anything less is rounding.
     return np.where(excess < 1 / (4 * n**2), 0.0, excess)
@@ -248,12 +249,6 @@ def prr(tally: Tally) -> Values:
 def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
     """numerator / denominator [B], nan where the denominator is 0."""
     return np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator != 0)
-
-
-def _harmonic_difference(n: int, low: Counts, high: Counts) -> Values:
-    """H[high] - H[low] of harmonic numbers up to H[n], each difference to full double precision."""
-    head, tail = _harmonic(n)
-    return (head[high] - head[low]) + (tail[high] - tail[low])
 
 
 @lru_cache(maxsize=4)

@@ -183,18 +183,12 @@ def extras():
     try:
         yield
     except ModuleNotFoundError as error:
-        if not (extra := _extra(error.name or "")):
+        from importlib import metadata
+
+        package, needed = re.escape((error.name or "").partition(".")[0].replace("_", "-")), ""
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            needed = "\n".join(metadata.requires("orce-reproduction") or [])
+        if not (extra := re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)):
             raise
-        where = f"it comes with the extra {extra}; in the checkout: pip install '.[{extra}]'"
+        where = f"it comes with the extra {extra[1]}; in the checkout: pip install '.[{extra[1]}]'"
         raise BadInput(f"{error.name} is not installed; {where}") from None
-
-
-def _extra(module: str) -> str | None:
-    """The extra that brings a module; None for any other module, or where no wheel is installed."""
-    from importlib import metadata
-
-    package = re.escape(module.partition(".")[0].replace("_", "-"))
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        needed = "\n".join(metadata.requires("orce-reproduction") or [])
-        match = re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
-        return match and match[1]

@@ -96,9 +96,6 @@ class Way:
                     longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
         return [*longer, reply, question]
 
-    def read_again(self, reply: str) -> float | None:
-        return self.method.read(reply, self.options) if self.method.ask else extract.confidence(reply)
-
 
 def records(items: list, engine, asked: Way, settings: Settings) -> list[Confidence]:
     """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
@@ -116,5 +113,6 @@ def records(items: list, engine, asked: Way, settings: Settings) -> list[Confide
         longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
         replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
         for i, reply in zip(unread, replies, strict=True):
-            answers[i].confidence, answers[i].raw, answers[i].retried = asked.read_again(reply), [texts[i], reply], True
+            confidence = asked.method.read(reply, asked.options) if asked.method.ask else extract.confidence(reply)
+            answers[i].confidence, answers[i].raw, answers[i].retried = confidence, [texts[i], reply], True
     return answers

@@ -14,6 +14,7 @@ from typing import Any
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.rows import letters
+from orce.text.extract import to_number
 from orce.text.marks import lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
@@ -124,6 +125,8 @@ def _same_text(line: str, choices: list) -> str | None:
     if form.upper() in line and form.upper() in letters(choices):
         return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
+    if not same and (value := to_number(line)):
+        return _single([i for i, choice in enumerate(choices) if to_number(choice) == value])  # .50 is 0.5
     same = same or [i for i, choice in enumerate(choices) if form and squeeze(choice) == form]
     return _single(same or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)])
 
@@ -210,7 +213,10 @@ def _contained_text(text: str, choices: list) -> str | None:
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.
     said = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
-    if held := [i for i, option in said if re.search(rf"(?<!\w){re.escape(option)}(?!\w)", form)]:
+    denied = re.compile(r"(?:\bnot|n't|\bnever) (?:\w+ )?\Z")
+    found = [(i, re.finditer(rf"(?<!\w){re.escape(option)}(?!\w)", form)) for i, option in said]
+    before = [(i, [form[max(0, at.start() - 30) : at.start()] for at in places]) for i, places in found]
+    if held := [i for i, texts_before in before if not all(map(denied.search, texts_before))]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 

@@ -104,8 +104,8 @@ def score(answer: str | None, example: Example) -> Score:
 
 def holds(answer: str, example: Example) -> str | None:
     """The first accepted answer that an answer has in it as whole words, in normalised form."""
-    words = f" {normalise(answer)} "
-    golds = [normalise(gold) for gold in example["reference"]]
+    words = f" {normalise(answer, initials=False)} "  # in a sentence, "us" is not the U.S.
+    golds = [normalise(gold, initials=False) for gold in example["reference"]]
     return next((gold for gold in golds if gold and f" {gold} " in words), None)
 
 
@@ -129,13 +129,27 @@ def _form(answer: str, equality: str | None) -> str | None:
     if equality == "math-verify":
         return _simplified(answer)
     text = drop.trim(plain(answer)) or answer.strip()
-    return text if equality == "exact" else normalise(text) or text
+    return text if equality == "exact" else normalise(text) or text.lower()
 
 
-def normalise(answer: str) -> str:
-    """Lower case, without punctuation of any script, articles and repeated spaces."""
-    bare = unpunctuated(ascii_signs(answer).lower(), " ")
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+# A sign that tells two answers apart: of -5, C++, A+, C#, < 5 and x = 1; not of 10-5, #1 and a quoted "> Paris".
+_TELLING = re.compile(
+    r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
+)
+
+
+def normalise(answer: str, initials: bool = True) -> str:
+    """Lower case, without punctuation of any script, articles and repeated spaces; signs that tell answers apart stay.
+    initials: letters that stand alone are one word, as U.S.A. and J. K. Rowling are USA and JK Rowling."""
+    text, pieces, end = ascii_signs(answer).lower(), [], 0
+    for sign in _TELLING.finditer(text):
+        kept = f" {sign[0].strip()} " if sign[0].strip() in "<=>" else sign[0]
+        pieces += [unpunctuated(text[end : sign.start()], " "), kept]
+        end = sign.end()
+    bare = " ".join("".join([*pieces, unpunctuated(text[end:], " ")]).split())
+    if initials:
+        bare = re.sub(r"(?<!\w)([^\W\d_]) (?=[^\W\d_](?!\w))", r"\1", bare)
+    return " ".join(re.sub(r"(?<!\w)(a|an|the)(?![\w+#])", " ", bare).split())
 
 
 # math-verify
