@@ -296,7 +296,9 @@ def _probability(match: re.Match) -> float | None:
     """
     if match["sign"] or match["range"] or _NOT_ALONE.match(match.string, match.end()):
         return None
-    stated = match["value"].replace(",", ".") if match["value"] else str(_spoken(match["words"]) or "0")
+    stated = match["value"].replace(",", ".") if match["value"] else str(_spoken(match["words"]))
+    if stated == "None":  # fifty-fifty
+        return None
     value = Decimal(stated)
     if match["scale"]:
         scale = Decimal(match["scale"])
@@ -313,11 +315,13 @@ def confidence(text: str) -> float | None:
     The last value after the word 'confidence' counts. Without one, a first line that is only a number counts, else the
     last number with a unit ('85%', '85/100', 'eighty-five percent').
     """
-    text = plain(text)
+    text = re.sub(r"(?i)<(confidence|probability)>", r"\1: ", plain(text))
     key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
-    stated = [match for rest in key.split(text)[1:] if (match := _near_start(re.sub(scale, "", rest)))]
+    other = re.compile(r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:")  # "(1 to 10): 8" is no percent
+    read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
+    stated = [at for rest, at in read if at and (at["percent"] or at["scale"] or not other.match(rest))]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         named = _CONFIDENCE.search(text) is not None

@@ -16,7 +16,16 @@ from orce.text import table
 
 # The text as it looks
 
-_PAIRS = {"‘’‚‛′´‹›": "'", "“”„‟″«»「」『』": '"', "‐‑‒−﹣": "-", "。।۔٫": ".", "、،٬": ",", "؛": ";", "؟": "?"}
+_PAIRS = {
+    "‘’‚‛′´‹›": "'",
+    "“”„‟″«»「」『』": '"',
+    "‐‑‒−﹣": "-",
+    "。।۔٫": ".",
+    "、،٬": ",",
+    "؛": ";",
+    "؟": "?",
+    "٪": "%",
+}
 _INVISIBLE = [0xAD, 0x34F, 0x61C, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFE00, 0xFE10)]  # fmt: skip
 _SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIBLE, "")  # full-width ones
 _SIGNS |= dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
