@@ -111,7 +111,7 @@ def test_samples_are_counted_by_the_tasks_key_and_one_of_them_is_too_few():
     ("Highly likely", 0.9), ("highly unlikely.", 0.05), ("It is unlikely.", 0.2), ("**Probably not**", 0.25),
     ("Probably", 0.7), ("Better than even", 0.6), ("Likely", 0.7), ("Very good chance", 0.8), ("About even", 0.5),
     ("Little chance", 0.1), ("Chances are slight", 0.1), ("Almost no chance", 0.02), ("almost certain", 0.95),
-    ("Likely or unlikely", None), ("I would say 70%", None), ("", None),
+    ("Likely or unlikely", None), ("Not very likely", None), ("I would say 70%", None), ("", None),
 ])  # fmt: skip
 def test_words_are_read_as_numbers(text, confidence):
     assert REGISTRY.get("linguistic").read(text, {}) == confidence

@@ -84,6 +84,8 @@ def linguistic_ask(example: Example, answer: str | None, task: Task, settings: S
 def linguistic_read(text: str, settings: Settings) -> float | None:
     """The probability of the one expression in a text; None if it has none or several different ones."""
     text, stated = extract.plain(text).casefold(), set()
+    if re.search(rf"(?:\bnot|n't) (?:\w+ )?(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
+        return None  # "not likely" is none of them
     for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"
         text, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", text)
         stated |= {expression} if count else set()

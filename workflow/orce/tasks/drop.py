@@ -87,12 +87,18 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     return rows.zero_shot("drop", question(example), shots)
 
 
+# "Sure!" and "The capital is:" on a line of their own.
+_BEFORE_ANSWER = re.compile(r"(?i)(?:sure|ok(?:ay)?|certainly|of course|absolutely|alright)[!.,]*|.*\b(?:is|was)\s*:")
+
+
 @own_reply
 def extract(text: str, example: Example) -> str | None:
     """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '. A first
     line that ends with a colon is not an answer where a list follows: 'The members are:'."""
     for statement in statements(plain(text)):
         text_lines = lines(statement)
+        if len(text_lines) > 1 and _BEFORE_ANSWER.fullmatch(text_lines[0]):
+            text_lines = text_lines[1:]
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
         marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
         if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):

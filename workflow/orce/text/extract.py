@@ -352,12 +352,12 @@ def _near_start(text: str) -> re.Match | None:
 
 def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     """Up to `k` (answer text, probability in [0, 1] or None) of a Top-k reply 'G1: ... P1: ...', by number."""
-    label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d{1,3})\s*[:=]"
+    label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d{1,3})[\"']?\s*[:=]"
     pieces = re.split(label, plain(text), flags=re.IGNORECASE)
     answers, probabilities = {}, {}
     for kind, rank, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models repeat it.
-        bare = re.sub(r"^(?:[\s,;]|-(?![\d.]))+", "", value).rstrip(" \t\r\n,;-")  # a bullet goes, a minus sign stays
+        bare = re.sub(r"^(?:[\s,;\"']|-(?![\d.]))+", "", value).rstrip(" \t\r\n,;-([\"'")  # a minus sign stays
         (answers if kind[0] in "Gg" else probabilities).setdefault(int(rank), bare)
     guessed = []
     for rank in sorted(answers):

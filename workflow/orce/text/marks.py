@@ -16,16 +16,7 @@ from orce.text import table
 
 # The text as it looks
 
-_PAIRS = {
-    "‘’‚‛′´‹›": "'",
-    "“”„‟″«»「」『』": '"',
-    "‐‑‒−﹣": "-",
-    "。।۔٫": ".",
-    "、،٬": ",",
-    "؛": ";",
-    "؟": "?",
-    "٪": "%",
-}
+_PAIRS = {"‘’‚‛′´‹›": "'", "“”„‟″«»「」『』": '"', "‐‑‒−﹣": "-", "。।۔٫": ".", "、،٬": ",", "؛": ";", "؟": "?", "٪": "%"}  # fmt: skip
 _INVISIBLE = [0xAD, 0x34F, 0x61C, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFE00, 0xFE10)]  # fmt: skip
 _SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIBLE, "")  # full-width ones
 _SIGNS |= dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
@@ -200,7 +191,8 @@ def plain(text: str) -> str:
     text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", text).replace("\\!", "")
     text = re.sub(r"(?i)<(b|strong|em|i|u|mark|p|span)>([^<]{1,200})</\1>", r"\2", text)
     # A heading "### Final Answer" says as much as "Answer:".
-    text = re.sub(r"^([ \t]*#+[ \t][^\n]{0,30}\banswer)[ \t*]*$", r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
+    heading = r"^([ \t]*(?:#+[ \t][^\n]{0,30}\b|\*{0,2}(?:final )?)answer)[ \t*]*$"
+    text = re.sub(heading, r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
     text = re.sub(r"(?<=\d)\*\*(?=\d)", "^", text)  # a power
     text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
     return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
@@ -229,8 +221,10 @@ def own_reply(read: Callable[..., str | None]) -> Callable[..., str | None]:
 
     @functools.wraps(read)
     def reply_first(text: str, *args, **options) -> str | None:
-        head = re.split(ASKED, text, maxsplit=1, flags=re.IGNORECASE | re.MULTILINE)[0].strip()
-        alone = head and head != text.strip() and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
+        asked = [at.start() for at in re.finditer(ASKED, text, re.IGNORECASE | re.MULTILINE)]
+        first = asked[1:] if asked and not text[: asked[0]].strip() else asked  # it may repeat its own question
+        head = text[: first[0]].strip() if first else text.strip()
+        alone = head and first and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
         return (read(head, *args, **options) if alone else None) or read(text, *args, **options)
 
     return reply_first
