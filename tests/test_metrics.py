@@ -767,6 +767,7 @@ def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the
     fitted.save(tmp_path / "calibration.json")
     again = orce.Calibration.load(tmp_path / "calibration.json")
     assert again.keeps(0.99) and not again.keeps(0.1) and not again.keeps(None)
+    assert orce.calibrate([0.5] * 4, [0, 1, 0, 1], "temperature")(0.9) == pytest.approx(0.9), "every T is as good"
     for words, arguments in {
         "unknown calibration 'isotone'": ([0.1, 0.9], [0, 1], "isotone"),
         "a confidence is 90": ([90, 10], [0, 1]),

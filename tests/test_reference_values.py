@@ -17,7 +17,7 @@ import wheels
 from conftest import ARITHMETIC, ROOT
 
 from orce import methods, tasks
-from orce.metrics import augrc, aurc, e_aurc, prr, risk_coverage_curve
+from orce.metrics import augrc, aurc, e_aurc, prr, risk_coverage_curve, spearman
 from orce.metrics.definitions import EXTRA, METRICS
 
 SHIFTS = "fd-shifts, github.com/IML-DKFZ/fd-shifts at c4467ae"
@@ -117,6 +117,11 @@ def test_calibrations_are_scikit_learns_probmetrics_and_torch_uncertaintys():
     # probmetrics 1.3.0, TemperatureScalingCalibrator by bisection; torch-uncertainty 0.13.0, TemperatureScaler by LBFGS.
     found = fitted("temperature")["temperature"]
     assert found == pytest.approx(1.1745664500104371, rel=1e-6) and found == pytest.approx(1.1745011631759517, rel=1e-4)
+
+
+def test_a_correlation_of_tensors_is_that_of_their_values():
+    values = [0.9, 0.2, 0.4], [1.0, 0.0, 1.0]
+    assert spearman(*map(torch.tensor, values)) == pytest.approx(spearman(*values))
 
 
 # Of the first two only the files named are unpacked; torch-uncertainty's imports the other two.

@@ -90,6 +90,8 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     from scipy.optimize import minimize_scalar
 
     scores, sign = _logits(confidence), np.where(np.asarray(correct, bool), 1, -1)
+    if not scores.any():  # at .5 every T is as good
+        return {"temperature": 1.0}
     best = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
         lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
         bounds=(1 / 100.0, 1 / 0.01),

@@ -150,7 +150,7 @@ def rank_correlation(tally: Tally) -> Values:
 def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
     """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value."""
     rho = rank_correlation(confidence, target)
-    return (None, None) if rho is None else (rho, p_value(rho, np.size(target)))
+    return (None, None) if rho is None else (rho, p_value(rho, np.asarray(target).size))
 
 
 def p_value(rho: float, n: int) -> float:
