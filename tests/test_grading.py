@@ -127,7 +127,7 @@ def lines(place, name) -> list[dict]:
 
 @pytest.mark.parametrize(("read", "replies"), [
     (True, ["yes", " **Yes.** ", "Yes\nBecause it is the capital.", "<think>no ... yes?</think>\n\nyes",
-            "Both say Rome.\nVerdict: yes", "The answer is yes."]),
+            "Both say Rome.\nVerdict: yes", "The answer is yes.", '{"verdict": "yes"}', "- yes"]),
     (False, ["No", "no, it names another town"]),
     (None, ["The answer is yes.\n\nThe answer is not the same as the accepted one.", "Yes.\nThe answer is no.", "yes and no",
             "Yes, though no expert would say so", "Yesterday", "It is Rome", "", "0.9"]),

@@ -24,7 +24,7 @@ from orce.text.extract import plain
 Items = Sequence[tuple[Sample, Example]]
 # Whether the first of two answers to a question has the meaning of the second, None for unread, and the reply.
 Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
-MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
+MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
 SHOWN = {"question": "Where is Lima?", "references": ["In Peru"], "answer": "It lies in South America"}
 
@@ -94,7 +94,7 @@ class Form:
         punctuation mark or a new line follows it. What follows "Verdict:" or "The answer is" counts too."""
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
-            verdict = verdict.strip(" \n\t\"'([*")
+            verdict = verdict.strip(" \n\t\"'([*>-")
             for right, word, opposite in ((True, self.right, self.wrong), (False, self.wrong, self.right)):
                 if begins := re.match(rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", verdict, re.IGNORECASE):
                     contradicted = re.search(rf"\b{re.escape(opposite)}\b", verdict[begins.end() :], re.IGNORECASE)
