@@ -97,7 +97,10 @@ def chosen(text: str, example: Example) -> str | None:
         if len(text_lines) == 1 and _several(text_lines[0], choices) and not _same_text(text_lines[0], choices):
             return None  # "A or B" and "none of these" choose none, whatever came before
         # Letters that are denied do not count: "not A but B".
-        statement = re.sub(r"(?:\bnot|n't)\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*", " ", statement)
+        denied = (
+            r"(?i:\bnot|n't|\banything but|\bdoubt (?:that )?it(?:'s| is))\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*"
+        )
+        statement = re.sub(denied, " ", statement)
         if letter := _read(_without_echo(statement, choices), choices):
             return letter
     return None
@@ -166,8 +169,8 @@ def _named_letter(text: str, choices: list) -> str | None:
         rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{letter}(?![\w'])(?!\s+[a-z])",
         rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
         rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"\b{letter}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best)\b",
-        rf"\bis:?\s+{letter}[).:]\s",
+        rf"\b{letter}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b",
+        rf"\b(?i:is:?|must be)\s+{letter}(?:[).:]\s|\W*\Z)",
         rf"[(\[]{letter}[)\]]",
         rf"[:】]\s*[(\"']*{letter}[)\"'.]*\s*\Z",
     )
@@ -213,10 +216,12 @@ def _contained_text(text: str, choices: list) -> str | None:
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.
     said = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
-    denied = re.compile(r"(?:\bnot|n't|\bnever) (?:\w+ )?\Z")
+    denied = re.compile(
+        r"(?:\bnot|n't|\bnever) (?:\w+ )?\x00|\x00\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
+    )
     found = [(i, re.finditer(rf"(?<!\w){re.escape(option)}(?!\w)", form)) for i, option in said]
-    before = [(i, [form[max(0, at.start() - 30) : at.start()] for at in places]) for i, places in found]
-    if held := [i for i, texts_before in before if not all(map(denied.search, texts_before))]:
+    around = [(i, [f"{form[max(0, at.start() - 30) : at.start()]}\0{form[at.end() : at.end() + 20]}" for at in places]) for i, places in found]  # fmt: skip
+    if held := [i for i, places in around if not all(map(denied.search, places))]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 
