@@ -81,18 +81,8 @@ def test_the_one_for_a_gpu_checks_every_stage_shows_the_verdict_and_plans_a_smal
     (checkout / "tiny.yaml").write_text(json.dumps(own))
     nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
     notebook = nbformat.read(NOTEBOOKS[0], as_version=4)
-    words = [
-        "tools/gpu_check.py",
-        "--device",
-        "cpu",
-        "--two",
-        "--model",
-        tiny,
-        "--weights",
-        "tiny",
-        "--configfile",
-        "tiny.yaml",
-    ]
+    words = ["tools/gpu_check.py", "--device", "cpu", "--two", "--model", tiny]
+    words += ["--weights", "tiny", "--configfile", "tiny.yaml"]
     for cell in notebook.cells:
         cell.source = cell.source.replace('"tools/gpu_check.py"', ", ".join(map(json.dumps, words)))
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(tmp_path)}}).execute()

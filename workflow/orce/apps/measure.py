@@ -116,13 +116,9 @@ def confidence(
         sampled = {"samples": samples, "temperature": temperature, "top_p": top_p, "max_tokens": max_tokens}
         models, grading = {MODEL: spec}, None
         if group_by:
-            from orce.llm import language_model
-
             grader = _source(group_by, server_model if "://" in group_by else None)
             models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
-            kinds = [] if "server" in grader else language_model.config_of(grader).architectures or []
-            nli = any(kind.endswith("ForSequenceClassification") for kind in kinds)  # it writes no text
-            grading = {"group": "nli", "nli": grader} if nli else {"model": GRADER, "group": "grader"}
+            grading = {"group": "nli", "nli": grader} if _classifies(grader) else {"model": GRADER, "group": "grader"}
         config = _configuration(seed, engine, task, models, grading, sampled, registry, [*specs] or ["agreement"])
         if local := [name for name, spec in models.items() if spec["source"] and "server" not in spec["source"]]:
             _choose_device(config, local, device, dtype)
@@ -179,6 +175,16 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
     if not source and not (has_answers and method.compares):
         raise BadInput(f"{name} needs the model: its folder, its hub id, or a server's address with server_model")
     return method
+
+
+def _classifies(source: Record) -> bool:
+    """Whether a model classifies pairs of texts, as an NLI model does, and writes none."""
+    if "server" in source:
+        return False
+    from orce.llm import language_model
+
+    names = language_model.config_of(source).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in names)
 
 
 def _configuration(

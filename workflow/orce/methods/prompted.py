@@ -10,6 +10,7 @@ from orce.methods.method import Method
 from orce.records import Example, Messages
 from orce.tasks import Task
 from orce.text import extract, render
+from orce.text.marks import DENIED
 
 Settings = dict[str, Any]
 
@@ -84,7 +85,7 @@ def linguistic_ask(example: Example, answer: str | None, task: Task, settings: S
 def linguistic_read(text: str, settings: Settings) -> float | None:
     """The probability of the one expression in a text; None if it has none or several different ones."""
     text, stated = extract.plain(text).casefold(), set()
-    if re.search(rf"(?:\bnot|n't) (?:\w+ )?(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
+    if re.search(rf"{DENIED}(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
         return None  # "not likely" is none of them
     for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"
         text, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", text)

@@ -14,14 +14,19 @@ from typing import Any
 from orce.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.rows import letters
-from orce.text.extract import to_number
-from orce.text.marks import lines, own_reply, plain, squeeze, statements
+from orce.text.extract import LONGEST, to_number
+from orce.text.marks import DENIED, lines, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
 METRIC = "accuracy"
 FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "answer_marks", "ask")
+# "not A", "anything but (A)"; "Rome is wrong".
+_NOT_THIS = re.compile(
+    r"(?i:\bnot|n't|\banything but|\bdoubt (?:that )?it(?:'s| is))\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*"
+)
+_WRONG = r"\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
 
@@ -89,18 +94,16 @@ def chosen(text: str, example: Example) -> str | None:
     """
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
-    if letter := _same_text(plain(text), choices):
+    shown = plain(text)
+    if letter := _same_text(shown, choices):
         return letter  # also where it speaks of a confidence
     before_cjk = rf"(?<![A-Za-z])([{letters(choices)}])(?=[\u3040-\u9fff\uac00-\ud7af])"  # Bです
-    for statement in statements(re.sub(before_cjk, r"\1 ", plain(text)), short=False):
+    for statement in statements(re.sub(before_cjk, r"\1 ", shown), short=False):
         text_lines = lines(statement)
         if len(text_lines) == 1 and _several(text_lines[0], choices) and not _same_text(text_lines[0], choices):
             return None  # "A or B" and "none of these" choose none, whatever came before
         # Letters that are denied do not count: "not A but B".
-        denied = (
-            r"(?i:\bnot|n't|\banything but|\bdoubt (?:that )?it(?:'s| is))\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*"
-        )
-        statement = re.sub(denied, " ", statement)
+        statement = _NOT_THIS.sub(" ", statement)
         if letter := _read(_without_echo(statement, choices), choices):
             return letter
     return None
@@ -128,7 +131,7 @@ def _same_text(line: str, choices: list) -> str | None:
     if form.upper() in line and form.upper() in letters(choices):
         return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
-    if not same and (value := to_number(line)):
+    if not same and len(line) <= LONGEST and (value := to_number(line)):
         return _single([i for i, choice in enumerate(choices) if to_number(choice) == value])  # .50 is 0.5
     same = same or [i for i, choice in enumerate(choices) if form and squeeze(choice) == form]
     return _single(same or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)])
@@ -216,12 +219,13 @@ def _contained_text(text: str, choices: list) -> str | None:
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.
     said = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
-    denied = re.compile(
-        r"(?:\bnot|n't|\bnever) (?:\w+ )?\x00|\x00\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
-    )
-    found = [(i, re.finditer(rf"(?<!\w){re.escape(option)}(?!\w)", form)) for i, option in said]
-    around = [(i, [f"{form[max(0, at.start() - 30) : at.start()]}\0{form[at.end() : at.end() + 20]}" for at in places]) for i, places in found]  # fmt: skip
-    if held := [i for i, places in around if not all(map(denied.search, places))]:
+
+    def left(option: str) -> re.Match | None:
+        """The option, where the text does not deny it."""
+        words = rf"(?<!\w){re.escape(option)}(?!\w)"
+        return re.search(words, re.sub(rf"{DENIED}{words}|{words}{_WRONG}", " ", form))
+
+    if held := [i for i, option in said if left(option)]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 

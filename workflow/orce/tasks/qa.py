@@ -133,7 +133,7 @@ def _form(answer: str, equality: str | None) -> str | None:
 
 
 # A sign that tells two answers apart: of -5, C++, A+, C#, < 5 and x = 1; not of 10-5, #1 and a quoted "> Paris".
-_TELLING = re.compile(
+_TELLING = (
     r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
 )
 
@@ -141,12 +141,8 @@ _TELLING = re.compile(
 def normalise(answer: str, initials: bool = True) -> str:
     """Lower case, without punctuation of any script, articles and repeated spaces; signs that tell answers apart stay.
     initials: letters that stand alone are one word, as U.S.A. and J. K. Rowling are USA and JK Rowling."""
-    text, pieces, end = ascii_signs(answer).lower(), [], 0
-    for sign in _TELLING.finditer(text):
-        kept = f" {sign[0].strip()} " if sign[0].strip() in "<=>" else sign[0]
-        pieces += [unpunctuated(text[end : sign.start()], " "), kept]
-        end = sign.end()
-    bare = " ".join("".join([*pieces, unpunctuated(text[end:], " ")]).split())
+    bare = unpunctuated(ascii_signs(answer).lower(), " ", kept=_TELLING)
+    bare = " ".join(re.sub("([<=>])", r" \1 ", bare).split())
     if initials:
         bare = re.sub(r"(?<!\w)([^\W\d_]) (?=[^\W\d_](?!\w))", r"\1", bare)
     return " ".join(re.sub(r"(?<!\w)(a|an|the)(?![\w+#])", " ", bare).split())

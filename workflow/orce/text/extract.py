@@ -285,6 +285,9 @@ _NO_VALUE = re.compile(
 # Nor is a number with one of these after it: alternatives ('80 or 90'), an error ('85 \u00b1 5'), odds ('3:1', '1 in 3'), an angle,
 # the scale ('3 (1-5)').
 _NOT_ALONE = re.compile(r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)")
+_OTHER_SCALE = re.compile(
+    r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"
+)  # "(1 to 10): 8" is not a percent
 _CONFIDENCE = re.compile(r"(?i)\bconfidence\b")
 
 
@@ -296,15 +299,15 @@ def _probability(match: re.Match) -> float | None:
     """
     if match["sign"] or match["range"] or _NOT_ALONE.match(match.string, match.end()):
         return None
-    stated = match["value"].replace(",", ".") if match["value"] else str(_spoken(match["words"]))
-    if stated == "None":  # fifty-fifty
+    written = (match["value"] or "").replace(",", ".")
+    value = Decimal(written) if written else _spoken(match["words"])
+    if value is None:  # fifty-fifty
         return None
-    value = Decimal(stated)
     if match["scale"]:
         scale = Decimal(match["scale"])
         odds = scale != 100 and value + scale == 100  # "50/50"
         value = value / scale if scale and not odds else Decimal(2)
-    elif match["percent"] or "." not in stated or value > 1:
+    elif match["percent"] or "." not in written or value > 1:
         value = value / 100
     return float(value) if value <= 1 else None
 
@@ -319,9 +322,8 @@ def confidence(text: str) -> float | None:
     key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
-    other = re.compile(r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:")  # "(1 to 10): 8" is no percent
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
-    stated = [at for rest, at in read if at and (at["percent"] or at["scale"] or not other.match(rest))]
+    stated = [at for rest, at in read if at and (at["percent"] or at["scale"] or not _OTHER_SCALE.match(rest))]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         named = _CONFIDENCE.search(text) is not None

@@ -35,10 +35,13 @@ def ascii_signs(text: str) -> str:
     return _DASH.sub("-", _FORMS.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text))
 
 
-def unpunctuated(text: str, instead: str = "") -> str:
-    """The text without ASCII's signs and the punctuation of any script."""
+DENIED = r"(?:\bnot|n't|\bnever) (?:\w+ )?"  # before what a text says not to be so
+
+
+def unpunctuated(text: str, instead: str = "", kept: str = "(?!)") -> str:
+    """The text without ASCII's signs and the punctuation of any script. kept: a pattern of signs that stay."""
     drop = lambda sign: sign in string.punctuation or unicodedata.category(sign)[0] == "P"
-    return re.sub(r"[^\w\s]|_", lambda sign: instead if drop(sign[0]) else sign[0], text)
+    return re.sub(rf"({kept})|[^\w\s]|_", lambda sign: instead if not sign[1] and drop(sign[0]) else sign[0], text)
 
 
 # Thoughts and tokens
