@@ -378,7 +378,7 @@ def test_the_configuration_page_describes_every_key_as_the_schema_does():
 
 
 def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
-    """`...` stands for what varies. Messages of libraries other than Snakemake follow the library's name."""
+    """`...` is what varies. Messages of libraries other than Snakemake follow the library's name."""
     snakemake = Path(importlib.util.find_spec("snakemake").origin).parent
     known = "\n".join(sorted(texts(ROOT / "workflow" / "orce") | texts(snakemake)))
     cells = re.findall(r"^\| (`.+?) \| ", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
