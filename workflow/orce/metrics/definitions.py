@@ -202,8 +202,9 @@ def aurc(tally: Tally) -> Values:
     above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to
     slope = (errors_above * m - e * above) / np.maximum(m, 1)
     # N + m is the N of the next lower confidence, so each H is looked up once.
-    head, tail = (-np.diff(sums[above], axis=1, prepend=sums[-1]) for sums in _harmonic(tally.n))
-    return (e + slope * (head + tail)).sum(axis=1) / tally.n
+    above = np.column_stack([np.full(len(m), tally.n), above])
+    head, tail = (sums.take(above) for sums in _harmonic(tally.n))
+    return (e + slope * (head[:, :-1] - head[:, 1:] + (tail[:, :-1] - tail[:, 1:]))).sum(axis=1) / tally.n
 
 
 @Metric

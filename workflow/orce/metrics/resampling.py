@@ -15,7 +15,7 @@ from orce.metrics.definitions import ALL, NAMES, named
 LEVEL = 0.95
 N_RESAMPLES = 1000
 Interval = tuple[float, float] | None  # low and high
-CHUNK = 2**18  # counts held at once: 2 MB, which a core's cache keeps at hand
+CHUNK = 2**16  # counts held at once: half a megabyte, so that the arrays of a chunk stay in a core's cache
 
 
 def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iterator[Counts]:
@@ -28,6 +28,8 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
     of_item = np.repeat(np.arange(cells), count) if 10 * cells > n else None
     step = max(1, chunk // max(cells if of_item is None else n, 1))
+    # Freed at once, never touched: from now on glibc keeps freed arrays, where the kernel would clear new pages for every chunk.
+    np.empty(2**25 - 2**13, np.uint8)
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
         if of_item is None:
