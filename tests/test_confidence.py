@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from collections import Counter
+from importlib import metadata
 from pathlib import Path
 
 import finished_run
@@ -69,6 +70,14 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
     assert not gc.isenabled()
     language_model.load({"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"})
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("starting", [True, False])
+def test_packages_are_hidden_from_transformers_by_a_starting_stage_alone(monkeypatch, starting):
+    monkeypatch.setattr(process, "_starting", starting)
+    with process.without_unused():
+        assert ("yaml" in metadata.packages_distributions()) is not starting
+    assert "yaml" in metadata.packages_distributions()
 
 
 @pytest.mark.slow
