@@ -275,6 +275,23 @@ def test_plan_tells_which_file_of_configfile_is_broken_and_where(project, conten
 
 
 @pytest.mark.slow
+def test_config_on_the_command_line_plans_the_jobs_that_the_same_in_a_file_does(project):
+    """Snakemake leaves what stands inside a mapping as text: "0.3", "true", "null"."""
+    keys = {
+        "seed": "7", "python": "null", "dpo": "{beta: 0.3, learning_rate: 1e-5, rounds: 2}",
+        "training": "{checkpointing: true}", "answers": "{max_tokens: null, samples: 5}",
+        "models": "{qwen3-8b: {label: yes it is, template_kwargs: {enable_thinking: true}}}",
+    }  # fmt: skip
+    (project / "mine.yaml").write_text("".join(f"{key}: {value}\n" for key, value in keys.items()))
+    words = ["--config", *(f"{key}={value}" for key, value in keys.items())]
+    plans = [snakemake(project, "-p", *more) for more in (words, ["--configfile", "mine.yaml"], [])]
+    typed, filed, usual = ([line for line in said.split("\n") if "orce" in line] for _, said in plans)
+    assert sorted(typed) == sorted(filed) != sorted(usual) and len(typed) > 100
+    code, said = snakemake(project, "--config", "dpo={rounds: 010}")
+    assert code and "config: dpo.rounds: '010'; expected integer ≥ 1" in said
+
+
+@pytest.mark.slow
 def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(project):
     (project / "mine.yaml").write_text("dpo: {beta: 0.3}")
     (project / "other").mkdir()

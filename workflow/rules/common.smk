@@ -8,6 +8,8 @@ from functools import cache, partial
 from pathlib import Path
 from shlex import quote
 
+from snakemake.utils import update_config
+
 # Not workflow.basedir: that is another folder where workflow/Snakefile was called.
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
@@ -31,6 +33,7 @@ except BadInput as error:
 configfile: "config.yaml"
 
 
+update_config(config, load.as_in_a_file(workflow.config_settings.config))
 try:
     if unset := load.incomplete(config, Path.cwd()):
         raise BadInput(unset)

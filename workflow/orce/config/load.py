@@ -1,5 +1,6 @@
 """The configuration as its files have it and as structs (orce.config.schema). orce.config.check says whether it makes sense."""
 
+import contextlib
 import difflib
 import functools
 import inspect
@@ -68,6 +69,20 @@ def mapping(path: str | Path) -> dict[str, Any]:
         kind = "nothing" if config is None else type(config).__name__
         raise BadInput(f"{path}: expected keys and values, found {kind}")
     return config
+
+
+def as_in_a_file(value: Any) -> Any:
+    """A value of --config as YAML has it in a file: Snakemake leaves what stands inside a mapping or a list as text. Words such
+    as yes stay text: they are options of questions."""
+    if isinstance(value, dict):
+        return {name: as_in_a_file(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(as_in_a_file, value)]
+    if isinstance(value, str) and re.match(r"[-+.\d]|(true|false|null|~)$", value, re.IGNORECASE):
+        with contextlib.suppress(yaml.YAMLError):
+            read = yaml.load(value, _Strict)
+            return read if read is None or isinstance(read, int | float) else value
+    return value
 
 
 def incomplete(config: dict[str, Any], folder: Path) -> str | None:
