@@ -202,9 +202,10 @@ def aurc(tally: Tally) -> Values:
     above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to
     slope = (errors_above * m - e * above) / np.maximum(m, 1)
     # N + m is the N of the next lower confidence, so each H is looked up once.
-    above = np.column_stack([np.full(len(m), tally.n), above])
-    head, tail = (sums.take(above) for sums in _harmonic(tally.n))
-    return (e + slope * (head[:, :-1] - head[:, 1:] + (tail[:, :-1] - tail[:, 1:]))).sum(axis=1) / tally.n
+    edges = np.column_stack([np.full(len(m), tally.n), above])
+    head, tail = (sums.take(edges) for sums in _harmonic(tally.n))
+    steps = (head[:, :-1] - head[:, 1:]) + (tail[:, :-1] - tail[:, 1:])
+    return (e + slope * steps).sum(axis=1) / tally.n
 
 
 @Metric

@@ -28,8 +28,6 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
     of_item = np.repeat(np.arange(cells), count) if 10 * cells > n else None
     step = max(1, chunk // max(cells if of_item is None else n, 1))
-    # Freed at once, never touched: from now on glibc keeps freed arrays, where the kernel would clear new pages for every chunk.
-    np.empty(2**25 - 2**13, np.uint8)
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
         if of_item is None:

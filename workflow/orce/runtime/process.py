@@ -144,7 +144,7 @@ def imported() -> None:
 def without_unused() -> Iterator[None]:
     """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting. It looks for each once and
     remembers what it found: one that it knows already stays, since it will import it. Nor does it list the files of all installed
-    packages, by which it knows whose name is not that of its distribution: no stage uses one of these."""
+    packages, which say that PIL, say, comes from pillow: no stage uses a package that is named otherwise."""
     hidden = [name for name in UNUSED if _starting and name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
