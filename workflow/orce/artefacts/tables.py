@@ -195,7 +195,7 @@ def read_text(path: Path) -> str:
         line = raw[: error.start].count(b"\n") + 1
         raise BadInput(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
     if not text.strip():
-        raise BadInput(f"{path} is empty; expected the publisher's data")
+        raise BadInput(f"{path} is empty; expected a row for each question")
     return text
 
 
