@@ -148,6 +148,12 @@ def test_files_import_each_other_downwards_alone_and_stages_no_stage():
     assert [module for module in MODULES if module in reached(module)] == []
 
 
+def test_the_mutants_change_what_the_library_says_now():
+    """Otherwise `make mutants` ends before it has tried one."""
+    mutants = map(json.loads, (ROOT / "tests" / "data" / "mutants.jsonl").read_text().splitlines())
+    assert [one for one in mutants if (LIBRARY / one["file"]).read_text().count(one["old"]) != 1] == []
+
+
 @pytest.mark.slow
 def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
     """Before the model's first forward pass, and in all: the numbers of the page."""

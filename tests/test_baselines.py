@@ -82,7 +82,7 @@ def test_texts_have_the_log_probabilities_of_a_plain_forward_pass_in_any_number_
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
     options = likelihoods.Settings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.of_greedy([(EXAMPLE, record)], reading.Scorer(lm), options)
+    (found,) = likelihoods.greedy_records([(EXAMPLE, record)], reading.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
     asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"

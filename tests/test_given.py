@@ -244,8 +244,9 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     page = ROOT / "docs" / "given.md"
     pages.write_files(page, tmp_path)
     shutil.copy(ROOT / "config.yaml", tmp_path)
-    (table,) = (block.text for block in pages.blocks(page) if block.text.startswith("snakemake"))
-    (harness,) = (block.text.splitlines() for block in pages.blocks(page) if block.text.startswith("grep"))
+    texts = [block.text for block in pages.blocks(page)]
+    ((table, without),) = (text.splitlines() for text in texts if text.startswith("snakemake"))
+    (harness,) = (text.splitlines() for text in texts if text.startswith("grep"))
     assert harness[1].split() == ["gsm8k.yaml" if word == "given.yaml" else word for word in table.split()]
     shutil.copy(ROOT / "tests" / "data" / "imports" / "samples_gsm8k.jsonl", tmp_path / "samples_gsm8k_2026.jsonl")
     subprocess.run(harness[0], shell=True, check=True, cwd=tmp_path)
@@ -263,7 +264,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     assert [(one["id"], one["confidence"], one["correct"]) for one in stated] == asked
     judged = [one["correct"] for one in files.read_jsonl("results/sheet/sheet/samples.jsonl")]
     assert judged == [[True, False], [False, True]]
-    row = next(block.text for block in pages.blocks(page) if "mine/{dataset}.jsonl" in block.text)
+    row = next(text for text in texts if "mine/{dataset}.jsonl" in text)
     assert len(row.splitlines()) == 4
     own = yaml.safe_load(row)
     own["tables"] = {"capitals": {"methods": [*yaml.safe_load((tmp_path / "given.yaml").read_text())["tables"]["capitals"]["methods"], "mine"]}}  # fmt: skip
@@ -274,7 +275,7 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     files.fingerprint.cache_clear()  # of the other tests' samples.jsonl
     planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
     assert planned == {"import_confidences": 1, "evaluate": 1}
-    for line in (block.text for block in pages.blocks(page) if block.text.startswith("python -m orce score")):
+    for line in (without, *(text for text in texts if text.startswith("python -m orce score"))):
         assert main(shlex.split(line)[3:]) == 0
     assert json.loads(Path("metrics.json").read_text())["n"] == 3
     assert files.read_jsonl("sheet.jsonl")[1] == {"answer": "Abuja", "confidence": 0.3, "correct": False}

@@ -329,7 +329,7 @@ def test_metrics_on_counts_equal_metrics_on_the_resampled_items(name):
     metric, cells = metrics.METRICS[name], tabulate(confidence, correct)
     counts = np.random.default_rng(0).multinomial(60, cells.count / 60, size=40)
     counts = np.concatenate([counts, np.eye(len(cells.count), dtype=int) * 60])  # one-value resamples too
-    for row, value in zip(counts, metric.of_counts(Tally(cells, counts)), strict=True):
+    for row, value in zip(counts, metric.compute(Tally(cells, counts)), strict=True):
         c, y = np.repeat(cells.confidence[cells.row], row), np.repeat(cells.target[cells.column], row)
         expected = metric(c, y)
         assert np.isnan(value) if expected is None else value == pytest.approx(expected, abs=1e-12)

@@ -208,8 +208,8 @@ def reward_candidates(
     if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
         shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
         raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
-    of_prompt = [np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)]
-    rewards = reward(reference_confidence, reference_surrogate, confidence, *of_prompt)
+    per_prompt = [np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)]
+    rewards = reward(reference_confidence, reference_surrogate, confidence, *per_prompt)
     if np.shape(rewards) != confidence.shape:
         raise ValueError(f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}")
     return rewards

@@ -42,7 +42,7 @@ class Samples:
 
     def prompt(self, record: Record) -> Record:
         """The scored record. Raises BadInput if a record is not of the expected form."""
-        asked = rows.of_record("record", record, self.task)
+        asked = rows.from_record("record", record, self.task)
         name = self.task or ("choice" if asked.options else "qa")
         asked.id, task = asked.id or "", tasks.get(name)
         example = {"equality": "normalised"} | asked.example(name)
@@ -78,14 +78,14 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
         texts = texts_of(response if isinstance(response, dict) else response.model_dump())
     except (Trouble, BadInput) as trouble:
         raise BadInput(f"response: {trouble}") from None
-    of_samples = names()[1:]
-    of_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
-    if method in of_samples:
+    by_samples = names()[1:]
+    by_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
+    if method in by_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
         return Samples(method).prompt({"answers": [str(text) for text in texts]})["confidence"]
-    if method not in of_tokens:
-        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*of_tokens, *of_samples])}")
+    if method not in by_tokens:
+        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*by_tokens, *by_samples])}")
     if texts[0].logprobs is None and texts[0].strip():
         raise BadInput("response: no log-probabilities of the tokens of its text; ask with logprobs=True")
     measure = methods.known()[method].measure

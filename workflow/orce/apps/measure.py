@@ -30,7 +30,7 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stages import state
 from orce.tasks import qa
-from orce.tasks.rows import GIVEN, Question, Record, blank, of_record
+from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
 
 DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
 CELL = cells.Cell(DATASET, MODEL)
@@ -359,7 +359,7 @@ def _question(row: tables.Row, answer: Any, label: Any, fields: tables.Fields | 
     if "correct" in record and not given:
         judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
         raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
-    question = of_record(where, record, task)
+    question = from_record(where, record, task)
     if task == "choice" and not question.options:
         raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
     return question

@@ -77,7 +77,7 @@ def step():
         _inputs.reset(token)
 
 
-def place(path) -> str | None:
+def run_path(path) -> str | None:
     """Where a file of a run belongs: its path from results/ on. None elsewhere."""
     parts = Path(os.path.normpath(path)).parts
     return "/".join(parts[-1 - parts[::-1].index(RESULTS) :]) if RESULTS in parts else None
@@ -105,7 +105,7 @@ def read_manifest(path, artefact=None) -> dict:
     digest = facts.pop(SEAL, None)
     if digest is not None and digest != files.digest(facts):
         raise BadInput(f"{path}: changed since it was written; {remedy}")
-    here, made = place(path) or "", place(str(facts.get("file")))  # a seal of an earlier version names no place
+    here, made = run_path(path) or "", run_path(str(facts.get("file")))  # a seal of an earlier version names no place
     if made and here.endswith(FOLDERS) and here not in (f"{made}/{FOLDERS}", str(manifest_path(made))):
         raise BadInput(f"{artefact or path}: was made as {made}, and belongs there; {remedy}")
     return facts
@@ -125,7 +125,7 @@ def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=No
 
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
     """For a manifest: the path of a file or folder in the run, its settings, and its step's inputs."""
-    here, inputs = place(artefact), _inputs.get()
+    here, inputs = run_path(artefact), _inputs.get()
     facts: dict[str, Any] = {} if here is None else {"file": here}
     facts |= {} if settings is None else {"settings": plain(settings)}
     return facts | ({"inputs": dict(inputs)} if inputs else {})
@@ -159,7 +159,7 @@ def verified_folder(folder, partial: bool = False) -> dict:
 
 def _verify(artefact: Path, partial: bool = False) -> dict:
     """Compare a file or folder with its manifest and with the current inputs; record it as an input of this step."""
-    manifest, here, inputs = manifest_path(artefact), place(artefact), _inputs.get()
+    manifest, here, inputs = manifest_path(artefact), run_path(artefact), _inputs.get()
     named = manifest if artefact.is_dir() else artefact  # what an error names, and what is to be removed
     if not manifest.exists():
         if here is None or here.count("/") < 2 or here.startswith(f"{RESULTS}/models/"):  # a user's own

@@ -127,9 +127,9 @@ def held(rows: Any) -> Any:
             return held(getattr(rows, method)(*options))
     if not isinstance(rows, Mapping):
         return plain(rows) if isinstance(rows, list | tuple) else rows
-    named = [one for one in rows.values() if isinstance(one, Mapping) and one and "".join(map(str, one)).isdecimal()]
+    named = [cells for cells in rows.values() if isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()]
     if len(named) == len(rows):  # DataFrame.to_json
-        rows = {name: [*one.values()] for name, one in rows.items()}
+        rows = {name: [*cells.values()] for name, cells in rows.items()}
     columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
     lists = [column for column in columns.values() if isinstance(column, list)]
     records = [column for column in lists if column and isinstance(column[0], dict)]

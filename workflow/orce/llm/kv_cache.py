@@ -190,7 +190,7 @@ class CachedModel:
     ) -> list[Any]:
         """For each prompt its result of `work`. more: tokens that will follow each. parts: cuts a batch into smaller ones."""
         results: dict[int, Any] = {}
-        for batch in (part for whole in padded_batches(ids, self.batch_tokens, more) for part in parts(whole)):
+        for batch in (smaller for whole in padded_batches(ids, self.batch_tokens, more) for smaller in parts(whole)):
             results |= zip(batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True)
         return [results[i] for i in range(len(ids))]
 

@@ -100,9 +100,9 @@ def num_sets(meanings: list[Hashable], _) -> float:
 def matrix(texts: Sequence[str | None], alike: Callable[[str, str], float]) -> Matrix:
     """The symmetric matrix of `alike`, with a diagonal of 1."""
     similarity = np.eye(len(texts))
-    for (i, one), (j, other) in itertools.combinations(enumerate(texts), 2):
-        if one is not None and other is not None:
-            similarity[i, j] = similarity[j, i] = alike(one, other)
+    for (i, first), (j, second) in itertools.combinations(enumerate(texts), 2):
+        if first is not None and second is not None:
+            similarity[i, j] = similarity[j, i] = alike(first, second)
     return similarity
 
 
@@ -173,13 +173,13 @@ def _measured(label: str, measure, *reads: str) -> Method:
     return Method(label, "measured", reads, measure=measure)
 
 
-def _compared(name: str, label: str, form: Callable, of_form: Callable, *reads: str) -> Method:
-    """A method that needs at least two samples, and their meanings (`keys`) or their `texts`: of_form(form of them, seen)."""
+def _compared(name: str, label: str, form: Callable, score: Callable, *reads: str) -> Method:
+    """A method that needs at least two samples, and their meanings (`keys`) or their `texts`: score(form of them, seen)."""
 
     def measure(seen: Seen, example: Example, task: Task) -> float | None:
         if len(seen["answers"]) < 2:
             raise BadInput(f"{name} needs at least two samples of each prompt; raise answers.samples")
-        return of_form(form(seen["answers"], example, task), seen)
+        return score(form(seen["answers"], example, task), seen)
 
     return _measured(label, measure, *reads)
 

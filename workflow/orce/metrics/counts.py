@@ -63,7 +63,7 @@ class Cells:
     """The distinct (confidence, target) pairs of n items, and how often each occurs.
 
     confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them for each cell, by which
-    cells are sorted; count [C] is the number of items in each cell, at least 1; of_item [n] is the cell of each item.
+    cells are sorted; count [C] is the number of items in each cell, at least 1; item_cell [n] is the cell of each item.
     """
 
     confidence: Values
@@ -71,11 +71,11 @@ class Cells:
     row: Counts
     column: Counts
     count: Counts
-    of_item: Counts
+    item_cell: Counts
 
     @property
     def n(self) -> int:
-        return len(self.of_item)
+        return len(self.item_cell)
 
 
 def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
@@ -85,8 +85,8 @@ def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
         raise ValueError(f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}")
     values, row = np.unique(confidence, return_inverse=True)
     targets, column = np.unique(target, return_inverse=True)
-    code, of_item, count = np.unique(row * max(len(targets), 1) + column, return_inverse=True, return_counts=True)
-    return Cells(values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), of_item)
+    code, item_cell, count = np.unique(row * max(len(targets), 1) + column, return_inverse=True, return_counts=True)
+    return Cells(values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), item_cell)
 
 
 def judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
@@ -112,19 +112,19 @@ class Tally:
         self._values: dict[Metric, Values] = {}
 
     @cached_property
-    def of_target(self) -> Counts:
+    def per_target(self) -> Counts:
         """Items with each target, ascending: [B, T]."""
         return sum_groups(self.counts, self.cells.column)
 
     def of(self, metric: "Metric") -> Values:
         """A metric of each resample [B], nan where undefined, computed once."""
         if metric not in self._values:
-            self._values[metric] = metric.of_counts(self)
+            self._values[metric] = metric.compute(self)
         return self._values[metric]
 
-    def mean(self, of_cell: Values) -> Values:
+    def mean(self, values: Values) -> Values:
         """Mean over the items of each resample, [B], of one value per cell, [C]."""
-        return (self.counts @ of_cell) / self.n
+        return (self.counts @ values) / self.n
 
 
 def sum_groups(counts: Counts, group: Counts) -> Counts:
@@ -143,20 +143,20 @@ def sum_groups(counts: Counts, group: Counts) -> Counts:
 
 @dataclass(eq=False)
 class Metric:
-    """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined. Decorates `of_counts`.
+    """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined. Decorates `compute`.
 
-    of_counts computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
+    compute computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
     ValueError for values outside the metric's domain. undefined says why it has no value, for a footnote. gaps gives signed
     parts [B, G] of a metric that is the sum of their sizes, such as ECE; its interval needs them (resampling.gap_interval).
     """
 
-    of_counts: Callable[[Tally], Values]
+    compute: Callable[[Tally], Values]
     read: Callable[[ArrayLike, ArrayLike], Cells] = judged
     undefined: Callable[[Cells], str | None] = lambda cells: None
     gaps: Callable[[Tally], Values] | None = None
 
     def __post_init__(self):
-        self.__name__, self.__doc__ = self.of_counts.__name__, self.of_counts.__doc__
+        self.__name__, self.__doc__ = self.compute.__name__, self.compute.__doc__
 
     def __call__(self, confidence: ArrayLike, target: ArrayLike) -> float | None:
         return self.value(self.read(confidence, target))

@@ -76,7 +76,7 @@ def reliability_bins(
 ) -> tuple[Counts, Counts, Values, Values]:
     """The bins of ECE that hold items, as arrays [N]: number from 0, items, their mean confidence and their accuracy."""
     number, *sums = _binned(Tally(probabilities(confidence, correct)), n_bins)
-    total, stated, right = (of_bin[0] for of_bin in sums)
+    total, stated, right = (per_bin[0] for per_bin in sums)
     return number, total, stated / total, right / total
 
 
@@ -139,7 +139,7 @@ def rank_correlation(tally: Tally) -> Values:
     """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant or n < 3."""
     # Doubled, centred average ranks are integers, and so are all three sums.
     cells, counts = tally.cells, exact(tally.n, tally.counts)
-    p, q = exact(tally.n, tally.total), exact(tally.n, tally.of_target)
+    p, q = exact(tally.n, tally.total), exact(tally.n, tally.per_target)
     a = 2 * np.cumsum(p, axis=1) - p - tally.n
     b = 2 * np.cumsum(q, axis=1) - q - tally.n
     products = counts * a[:, cells.row] * b[:, cells.column], p * a**2, q * b**2

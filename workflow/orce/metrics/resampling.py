@@ -26,14 +26,14 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     rng = np.random.default_rng(seed)
     n, cells = int(count.sum()), len(count)
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
-    of_item = np.repeat(np.arange(cells), count) if 10 * cells > n else None
-    step = max(1, chunk // max(cells if of_item is None else n, 1))
+    item_cell = np.repeat(np.arange(cells), count) if 10 * cells > n else None
+    step = max(1, chunk // max(cells if item_cell is None else n, 1))
     for start in range(0, n_resamples, step):
         size = min(step, n_resamples - start)
-        if of_item is None:
+        if item_cell is None:
             yield rng.multinomial(n, count / n, size=size)
         else:
-            drawn = of_item[rng.integers(0, n, size=(size, n))] + cells * np.arange(size)[:, None]
+            drawn = item_cell[rng.integers(0, n, size=(size, n))] + cells * np.arange(size)[:, None]
             yield np.bincount(drawn.ravel(), minlength=size * cells).reshape(size, cells)
 
 
@@ -89,10 +89,10 @@ def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: 
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
-    code, count = np.unique(a.of_item * len(b.count) + b.of_item, return_counts=True)
-    of_a, of_b = np.divmod(code, len(b.count))
+    code, count = np.unique(a.item_cell * len(b.count) + b.item_cell, return_counts=True)
+    group_a, group_b = np.divmod(code, len(b.count))
     tallies = (
-        (Tally(a, sum_groups(counts, of_a)), Tally(b, sum_groups(counts, of_b)))
+        (Tally(a, sum_groups(counts, group_a)), Tally(b, sum_groups(counts, group_b)))
         for counts in draw(count, n_resamples, seed)
     )
     return _joined({name: left.of(ALL[name]) - right.of(ALL[name]) for name in names} for left, right in tallies)

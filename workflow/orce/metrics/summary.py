@@ -29,19 +29,19 @@ class Stated:
     mean: np.ndarray | None  # [n], of the distributions; None where there are none
     unread: int  # confidences that could not be read and hold the default
     retried: int  # confidences that were read at a second try, or not even then
-    of_mode: bool  # the confidences are the distributions' modes
+    from_modes: bool  # the confidences are the distributions' modes
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
     """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
     names = "id", "answer", "confidence", "correct", "f1", "mean", "retried", "mode"
     records = stated_records(path)
-    ids, answers, stated, correct, *rest, retried, mode = ([getattr(one, name) for one in records] for name in names)
+    ids, answers, stated, correct, *rest, retried, mode = ([getattr(row, name) for row in records] for name in names)
     f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in rest)
     confidence = np.array([unparsed if value is None else value for value in stated], dtype=float)
-    of_mode = any(value is not UNSET for value in mode)
+    from_modes = any(value is not UNSET for value in mode)
     right, second = np.array(correct, dtype=bool), retried.count(True)
-    return Stated(ids, answers, confidence, right, f1, mean, stated.count(None), second, of_mode)
+    return Stated(ids, answers, confidence, right, f1, mean, stated.count(None), second, from_modes)
 
 
 def stated_records(path: str | Path) -> list[Confidence]:

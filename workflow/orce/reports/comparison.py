@@ -117,7 +117,7 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
     return compared
 
 
-def of_run(compared: list[Compared]) -> list[Compared]:
+def in_this_run(compared: list[Compared]) -> list[Compared]:
     """The published values whose cells this run has."""
     return [value for value in compared if value.verdict != NOT_RUN]
 
@@ -153,7 +153,7 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
         labels, blocks = {row[:2]: row.label for row in SPECS[name].rows}, []
         for model, in_block in groupby(in_table, key=attrgetter("model")):
             by_method = groupby(in_block, key=attrgetter("method"))
-            lines = [{"label": labels[model, key], "cells": [one.printed() for one in line]} for key, line in by_method]
+            lines = [{"label": labels[model, key], "cells": [*map(Compared.printed, line)]} for key, line in by_method]
             height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]

@@ -141,28 +141,28 @@ def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
     figure.suptitle(f"Reliability: {literal(cell.label)}", fontsize=9)
     panels = figure.subplots(rows, min(PER_ROW, len(series)), sharex=True, sharey=True, squeeze=False).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    captions = [_caption(one.stated) for one in series]
+    captions = [_caption(curve.stated) for curve in series]
     height = max(map(len, captions))
-    for panel, one, lines in zip(panels, series, captions, strict=False):
+    for panel, curve, lines in zip(panels, series, captions, strict=False):
         text = "\n".join(lines + [""] * (height - len(lines)))
         panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
         above = {"xytext": (0, 3 + 7.7 * height), "xycoords": "axes fraction", "textcoords": "offset points"}
-        panel.annotate(one.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold")
+        panel.annotate(curve.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold")
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
-        if one.stated is None:
+        if curve.stated is None:
             _say(panel, "no confidences.jsonl")
             continue
         panel.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-        _, count, confidence, accuracy = metrics.reliability_bins(one.stated.confidence, one.stated.correct)
-        color, area = look(one.method).color, SMALLEST + LARGEST * count / count.sum()
+        _, count, confidence, accuracy = metrics.reliability_bins(curve.stated.confidence, curve.stated.correct)
+        color, area = look(curve.method).color, SMALLEST + LARGEST * count / count.sum()
         panel.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
         panel.scatter(confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3)
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
         panel.remove()
-    n = max((len(one.stated.ids) for one in series if one.stated), default=0)
+    n = max((len(curve.stated.ids) for curve in series if curve.stated), default=0)
     gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
     handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap]
     for share in (0.1, 0.5, 1.0) if n else ():
@@ -195,7 +195,7 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
     figure = Figure()
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=literal(cell.label))
-    read, title = [(one, one.stated) for one in series if one.stated], "AURC"
+    read, title = [(curve, curve.stated) for curve in series if curve.stated], "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
         for name, order, dash in (("Random", 0 * usual.correct, (0, (1, 1))), ("Perfect", usual.correct, "-")):
@@ -205,22 +205,22 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
         axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
     else:
         _say(axes, "no confidences")
-    for number, (one, stated) in enumerate(read):
-        (color, marker, dash), n = look(one.method), len(stated.ids)
+    for number, (curve, stated) in enumerate(read):
+        (color, marker, dash), n = look(curve.method), len(stated.ids)
         other = OTHER if usual and stated.answers != usual.answers else ""
         unread = f" ({stated.unread} unread)" if stated.unread else ""
-        label = f"{one.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
+        label = f"{curve.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
         # Marks of different methods are at different coverages, so that one curve does not hide another's.
         at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
         marks = {"marker": marker, "markevery": at, "markersize": 3.8, "markeredgewidth": 0}
-        above = 3 if one.method.startswith("orce") else 2
+        above = 3 if curve.method.startswith("orce") else 2
         curve = metrics.risk_coverage_curve(stated.confidence, stated.correct)
         axes.plot(*curve, color=color, linestyle=dash, label=label, zorder=above, **marks)
         if other:
             perfect = metrics.risk_coverage_curve(stated.correct, stated.correct)
             axes.plot(*perfect, color=color, linewidth=0.5, zorder=1.5)
             title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
-    if absent := [one.label for one in series if one.stated is None]:
+    if absent := [curve.label for curve in series if curve.stated is None]:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))
@@ -230,8 +230,8 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
 
 def most_judged(stated: list[Stated]) -> Stated:
     """Confidences in the answers that most methods share: the random and the perfect order are drawn for them."""
-    counts = Counter(tuple(one.answers) for one in stated)
-    return max(stated, key=lambda one: counts[tuple(one.answers)])
+    counts = Counter(tuple(method.answers) for method in stated)
+    return max(stated, key=lambda method: counts[tuple(method.answers)])
 
 
 # What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking

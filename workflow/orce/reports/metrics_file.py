@@ -58,8 +58,8 @@ class CellMetrics:
             own = {"path": path, "values": values, "log10_p": spearman.get("log10_p"), "mean": None}
             metrics = msgspec.convert(written | own, cls)
             mean = written.get("mean")
-            of_mean = {"mean": None, "n_distinct": None}
-            return replace(metrics, mean=cls.of(path, written | mean | of_mean)) if mean else metrics
+            absent = {"mean": None, "n_distinct": None}
+            return replace(metrics, mean=cls.of(path, written | mean | absent)) if mean else metrics
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}") from None
 
@@ -94,7 +94,7 @@ def read(path: str | Path) -> CellMetrics:
         metrics = CellMetrics.of(str(path), store.read_object(path))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`") from None
-    here, own = store.place(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
+    here, own = store.run_path(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
     if here and metrics.method and Path(here).parent != Path(own).parent:
         raise BadInput(f"{path}: holds the numbers of {own}; {store.again(path)}")
     return metrics

@@ -117,7 +117,7 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
 def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write NAME.tex and NAME.html of every table; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    page = {"facts": content.facts, "summary": comparison.summary(comparison.of_run(compared) or compared)}
+    page = {"facts": content.facts, "summary": comparison.summary(comparison.in_this_run(compared) or compared)}
     texts = {}
     for name, table in content.tables.items():
         texts[f"{name}.tex"] = rendered("table.tex.j2", table=table)
@@ -128,7 +128,7 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    summary, shown = comparison.summary(compared), compared if comparison.of_run(compared) else []
+    summary, shown = comparison.summary(compared), compared if comparison.in_this_run(compared) else []
     document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
     by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)]
     texts = {
@@ -243,9 +243,9 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
     widths = {key: [both[1] - both[0] for cell in by_row.values() if (both := cell.interval(key))] for key in titles}
     errors = [
-        f"{titles[key]} {median(of_key) / (2 * NORMAL):.3f}"
-        for key, of_key in widths.items()
-        if of_key and key != "ece"
+        f"{titles[key]} {median(measured) / (2 * NORMAL):.3f}"
+        for key, measured in widths.items()
+        if measured and key != "ece"
     ]
     if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
@@ -293,7 +293,7 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         interval = f"{difference} [{', '.join(bounds)}]" if difference else "undefined"
         by_model.setdefault(row.model, []).append(f"{row.label} {interval}")
     title = "AURC less that of ORCE on the same items, with its paired 95 % interval"
-    return [f"{title}: {', '.join(of_model)}." for of_model in by_model.values()]
+    return [f"{title}: {', '.join(differences)}." for differences in by_model.values()]
 
 
 def tex_escape(text: str) -> str:

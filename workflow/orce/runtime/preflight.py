@@ -85,7 +85,7 @@ def check(workflow, config) -> None:
         raise BadInput("\n".join(lacks))
     models = [("model", config.models[job.wildcards.model].source) for job in jobs if job.rule.name == "fetch"]
     data = [("data set", config.datasets[job.wildcards.dataset].source) for job in jobs if job.rule.name == "prompts"]
-    hub([*models, *(one for one in data if "hub" in one[1])])
+    hub([*models, *(source for source in data if "hub" in source[1])])
 
 
 def tell_replaced(tables: list[str], planned: Collection[str], document: str = "paper_tables/tables.tex") -> None:

@@ -48,7 +48,7 @@ def of(rule: str, config: Config, *names: str) -> Any:
     """The settings of a rule for its wildcards, from as many of them as it depends on; None for a rule without settings."""
     if (kind := getattr(module(rule), "Settings", None)) is None:
         return None
-    pick = kind.of_trial if rule.startswith("tune_") else kind.of
+    pick = kind.for_trial if rule.startswith("tune_") else kind.of
     return pick(config, *names[: len(inspect.signature(pick).parameters) - 1])
 
 

@@ -22,15 +22,15 @@ def run(
     likelihoods: Annotated[str | None, "for methods that read them"] = None,
     sample_likelihoods: Annotated[str | None, "for methods that read the samples' log-probabilities"] = None,
 ):
-    of_task, measured = tasks.get(task), methods.load(method)
+    task_module, measured = tasks.get(task), methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
     scored = {path: {row["id"]: row for row in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
     records = []
     for example, record in stages.tested(prompts, samples):
-        by_meaning = grading.ByMeaning(of_task, record)
+        by_meaning = grading.ByMeaning(task_module, record)
         if measured.state:
             answer, confidence = measured.state(record.answers, example, by_meaning)
-            judged = given_records.scored(record, answer, example, of_task)
+            judged = given_records.scored(record, answer, example, task_module)
             records.append(Confidence.of(example, judged, confidence, record.answers))
             continue
         seen: dict[str, Any] = {**record.seen()}

@@ -20,7 +20,7 @@ class Settings(Training, kw_only=True):
         return parts.picked(cls, config, "dpo", dataset, model, loads=parts.judge(config, model), stage=stage)
 
     @classmethod
-    def of_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
+    def for_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
         """The alignment at a point of the grid of `tune`."""
         point = parts.trials(config)[trial]
         at = msgspec.structs.replace(config, dpo=msgspec.structs.replace(config.dpo, **point))

@@ -42,8 +42,8 @@ def run(
 ):
     cell, method = Cell(settings.dataset, settings.model), settings.method
     for path, expected in ((confidences, cell.confidences(method)), (surrogate, f"{cell.folder}/surrogate.csv")):
-        belongs = store.place(path) or store.facts(path).get("file", "")
-        if store.place(belongs) not in (None, expected):
+        belongs = store.run_path(path) or store.facts(path).get("file", "")
+        if store.run_path(belongs) not in (None, expected):
             raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
     stated = read_stated(confidences, settings.unparsed_confidence)
     kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
@@ -65,7 +65,7 @@ def run(
     )
     if stated.mean is not None:  # the other readout of the same distributions, for the tables' second block
         values["mean"] = summarise(stated.mean, stated.correct, **options)
-    values |= {"readout": "mode"} if stated.of_mode else {}
+    values |= {"readout": "mode"} if stated.from_modes else {}
     values |= {"n_distinct": distinct} if (distinct := len(np.unique(stated.confidence))) < 3 else {}
     digest = files.file_digest(confidences)
     record = metrics_file.provenance(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)

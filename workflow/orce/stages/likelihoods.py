@@ -51,12 +51,12 @@ def run(
         say(f"[{settings.label}] loading the answer LLM")
         return reading.Scorer(language_model.load(settings.model), fast["batch_tokens"])
 
-    work = partial(of_samples if settings.scored == "samples" else of_greedy, settings=settings)
+    work = partial(sample_records if settings.scored == "samples" else greedy_records, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
 
 
-def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
-    """Records {id, sample_logprobs}: of each token of each of the K samples, as `of_greedy` has them of the greedy reply."""
+def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
+    """Records {id, sample_logprobs}: of each token of each of the K samples, as `greedy_records` has them of the greedy reply."""
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     scored = scorer.logprobs(given, [record.raw for _, record in chunk])
@@ -69,7 +69,7 @@ def of_samples(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) 
     ]
 
 
-def of_greedy(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
+def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
     logprobs: of each token of the greedy reply as it was written, without its thoughts and the token that ends the turn; empty

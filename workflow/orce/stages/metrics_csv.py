@@ -40,7 +40,7 @@ def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; e
         label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
         cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read(Path(path).with_name("extra.json"))
-        values = [*of_file(measured, [*METRICS, "spearman_surrogate", "f1"]), *of_file(extra, [*EXTRA])]
+        values = [*values_of(measured, [*METRICS, "spearman_surrogate", "f1"]), *values_of(extra, [*EXTRA])]
         values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in measured.n_unparsed.items()]
         lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
     with files.atomic(out) as handle:
@@ -48,7 +48,7 @@ def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; e
     say(f"[metrics-csv] {len(lines)} values in {out}")
 
 
-def of_file(source: CellMetrics, names: list[str]):
+def values_of(source: CellMetrics, names: list[str]):
     """Name, value, low, high of the metrics that a file has, and why the value or its interval is undefined."""
     for name in (name for name in names if name in source.values):
         low, high = source.interval(name) or (None, None)

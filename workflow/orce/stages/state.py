@@ -32,7 +32,7 @@ class Settings(WithModel, kw_only=True):
         return parts.picked(cls, config, method, dataset, model, **more)
 
     @classmethod
-    def of_trial(cls, config: Config, dataset: str, model: str) -> Self:
+    def for_trial(cls, config: Config, dataset: str, model: str) -> Self:
         """A reading of the validation split, for `tune`."""
         return replace(cls.of(config, dataset, model, "orce"), label=f"tune {dataset}/{model}")
 

@@ -46,7 +46,7 @@ class Benchmark:
                 columns = {**columns, fields["answer"]: None}  # the labels are hidden
             row = where, columns
             made.append(
-                choice.example(rows.of_row(row, position, {"fields": fields, "answer_is": "index"}, split), {}, seed)
+                choice.example(rows.from_row(row, position, {"fields": fields, "answer_is": "index"}, split), {}, seed)
             )
             if "context" in fields:
                 rows.text(row, fields["context"])

@@ -218,14 +218,14 @@ def _contained_text(text: str, choices: list) -> str | None:
     if any(len(option) <= 2 and option.isalpha() for option in texts):
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.
-    said = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
+    distinctive = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
 
     def left(option: str) -> re.Match | None:
         """The option, where the text does not deny it."""
         words = rf"(?<!\w){re.escape(option)}(?!\w)"
         return re.search(words, re.sub(rf"{DENIED}{words}|{words}{_WRONG}", " ", form))
 
-    if held := [i for i, option in said if left(option)]:
+    if held := [i for i, option in distinctive if left(option)]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
 

@@ -77,11 +77,11 @@ def examples(
     source: Mapping[str, Any], split: str, first: int | None, example: Callable[[Question], Example]
 ) -> list[Example]:
     """The examples that a task makes of the rows of a split, or of the first of them, with ids that differ."""
-    asked = [of_row(row, i, source, split) for i, row in enumerate(load(source, split, first))]
+    asked = [from_row(row, i, source, split) for i, row in enumerate(load(source, split, first))]
     return unique_ids([*map(example, asked)], [question.where for question in asked], UNNUMBERED)
 
 
-def of_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> Question:
+def from_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> Question:
     """The question of a row of a data set; its id is the row's number where the source names no field for it.
 
     `ask` is a line after each question's text, for sets whose text does not say what is asked.
@@ -104,7 +104,7 @@ def of_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> Qu
     return _accepted(asked, cells, "answer", source)
 
 
-def of_record(where: str, record: Record, task: str | None = None) -> Question:
+def from_record(where: str, record: Record, task: str | None = None) -> Question:
     """The question of a record with the keys question, id, context, choices, labels, reference or references, answer_is, and those
     of `answered`. Raises BadInput for a value of another form."""
     asked, name = answered(where, record), "reference" if record.get("references") is None else "references"
@@ -418,7 +418,7 @@ def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -
     }
     for way, (read, at) in ways.items():
         try:
-            found = [(f"{where}, row {i}", row) for i, row in enumerate(read(at, split))]
+            rows = [(f"{where}, row {i}", row) for i, row in enumerate(read(at, split))]
         except Exception as error:  # noqa: BLE001 - the two libraries and those below them have no common class
             if at is source:
                 raise_refusal(error, "data set", source["hub"], source.get("revision"))
@@ -426,7 +426,7 @@ def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -
             continue
         if at is not source:
             say(f"[prompts] {where}: read from {way}, as {'; '.join(failed)}")
-        return found
+        return rows
     raise BadInput(
         f"{where}: cannot be read from the hub; tried {'; then '.join(failed)}. Name a revision with Parquet files, "
         "or source: {path: FOLDER} with the publisher's files"

@@ -45,7 +45,7 @@ _CONTINUED = [(re.compile(pattern, re.IGNORECASE), change) for pattern, change i
     (r"[ ]and[ ]a[ ](half)\b", lambda value, _: value + Decimal("0.5")),
     (rf"[ ]point((?:[ ](?:{'|'.join([*_VALUES][:10])}))+)\b", lambda value, words: value + Decimal(f".{''.join(str(_VALUES[word]) for word in words.lower().split())}")),
     (rf"(?<=[a-z])[ -]({'|'.join(_PARTS)})s?(?![\w-])|[ ]({'|'.join([*_PARTS][1:])})s(?![\w-])",  # two thirds, 2 thirds
-     lambda value, part: value / _PARTS[part.lower()]),
+     lambda value, fraction: value / _PARTS[fraction.lower()]),
     (rf"e([-+]?\d+)(?!\w)|[ ]?[x*×·⋅][ ]?10(?:[ ]?\^[ {{(]*([-+]?\d{{1,2}})[}})]*|({_SUPERSCRIPTS}))(?!\d)",
      lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None),  # 1.2e3, 1.2 * 10^3
     (rf"[ ]?\^[ {{(]*(-?\d{{1,3}})[}})]*(?!\.?\d)|({_SUPERSCRIPTS})", lambda value, power: value ** int(power) if len(power) < 3 and value else None),

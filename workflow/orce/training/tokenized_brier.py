@@ -77,7 +77,7 @@ class BrierTrainer(PackedTrainer[Labelled]):
         logprobs, drawn = paths[:, :-1], paths[:, -1]
         return logprobs, drawn - logprobs.gather(1, inputs["ending"].to(logprobs.device)[:, None])[:, 0]
 
-    def _pulled(self, model, parts: list[Batch], of_all: Loss) -> list[Batch]:
+    def _pulled(self, model, parts: list[Batch], whole_loss: Loss) -> list[Batch]:
         """The parts, each with the loss of the whole step and its gradient with respect to the part's log P(c).
 
         The examples of all processes are one step. `pull` undoes the weight by which a part's loss will count, its share
@@ -87,7 +87,7 @@ class BrierTrainer(PackedTrainer[Labelled]):
             own = [self._distributions(model, self._prepare_inputs(batch))[0].float().cpu() for batch in parts]
         seen = gather_object([(torch.cat(own), torch.cat([batch["correct"] for batch in parts]))])  # by process
         logprobs = torch.cat([values for values, _ in seen]).requires_grad_()
-        whole = of_all(logprobs, torch.cat([correct for _, correct in seen]).to(logprobs))
+        whole = whole_loss(logprobs, torch.cat([correct for _, correct in seen]).to(logprobs))
         (gradient,) = torch.autograd.grad(whole, logprobs)
         mine = gradient.split([len(values) for values, _ in seen])[self.accelerator.process_index]
         pulls = mine.split([len(values) for values in own])

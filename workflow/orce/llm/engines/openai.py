@@ -416,7 +416,7 @@ def text_of(content: str, choice: dict) -> Text:
 def logprobs_of(answer: str, tokens: list[dict]) -> list[float] | None:
     """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts before it, white space around
     it and what ends the turn are no part of it. Raises BadInput for a number that is no log-probability."""
-    texts = [bytes(one["bytes"]).decode("utf-8", "replace") if one.get("bytes") else one["token"] for one in tokens]
+    texts = [bytes(sent["bytes"]).decode(errors="replace") if sent.get("bytes") else sent["token"] for sent in tokens]
     pieces = [UNCOMPARED.sub("", text) for text in texts]
     whole, ends = "".join(pieces), [*itertools.accumulate(map(len, pieces))]
     sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in whole)  # the others are in pieces
