@@ -52,8 +52,8 @@ def _one(name: str, comparison, options) -> None:
         rows.append(row)
         print(_text(row), flush=True)
     known = json.loads(Path(options.out).read_text()) if Path(options.out).exists() else {}
-    found = {"title": comparison.TITLE, "machine": before, "rows": [row.record() for row in rows]}
-    files.write_json(options.out, known | {name: found})
+    report = {"title": comparison.TITLE, "machine": before, "rows": [row.record() for row in rows]}
+    files.write_json(options.out, known | {name: report})
 
 
 def _text(row) -> str:

@@ -92,7 +92,7 @@ class Shipped:
 
 def struct_of(kind) -> type | None:
     """The struct that a key holds, or holds by name."""
-    kinds = [get_args(one)[1] if load.by_name(one) else one for one in load.alternatives(kind)]
+    kinds = [get_args(option)[1] if load.by_name(option) else option for option in load.alternatives(kind)]
     return next(filter(load.is_struct, kinds), None)
 
 

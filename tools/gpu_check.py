@@ -259,7 +259,7 @@ def logged(weights: Path) -> list[float]:
 
 
 def different(some: Sequence, others: Sequence) -> float:
-    return sum(one != other for one, other in zip(some, others, strict=True)) / len(some)
+    return sum(first != second for first, second in zip(some, others, strict=True)) / len(some)
 
 
 def furthest(there: list[float], here: list[float]) -> float:
@@ -270,7 +270,9 @@ def verdict(report: dict[str, Any]) -> str:
     gpu, checks, packages = report["gpu"], report["checks"], report["packages"]
     shown = "{name}, {memory:.0f} GB, capability {capability:g}, driver {driver}"
     compared = [check["passed"] for check in checks if check["limit"] is not None]
-    failed, missed = (dict.fromkeys(one["name"] for one in checks if one["passed"] is how) for how in (False, None))
+    failed, missed = (
+        dict.fromkeys(check["name"] for check in checks if check["passed"] is how) for how in (False, None)
+    )
     versions = ", ".join(f"{name} {packages.get(name, 'is missing')}" for name in ("torch", "transformers", "vllm"))
     last = f"FAILED: {', '.join(failed)}" if failed else "passed"
     return f"""machine   {shown.format(**gpu) if gpu else "no GPU: the CPU"}; GPUs that are listed: {report["listed"]}

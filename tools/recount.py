@@ -77,23 +77,23 @@ def spearman(c: np.ndarray, y: np.ndarray) -> float | None:
 
 def labels(cell: Path, method: str, items: list[dict]) -> Iterator[str]:
     """Items whose label is not the one of the same answer in samples.jsonl."""
-    tested = {one["id"]: one for one in lines(cell / "samples.jsonl") if one["split"] == "test"}
+    tested = {record["id"]: record for record in lines(cell / "samples.jsonl") if record["split"] == "test"}
     if {item["id"] for item in items} != {*tested}:
         yield f"{cell / method}: its items are not the test questions of samples.jsonl"
     for item in items:
-        one = tested.get(item["id"], {"answers": [], "correct": []})
-        known = dict(zip(one["answers"], one["correct"], strict=True))
-        if "greedy" in one:
-            known[one["greedy"]["answer"]] = one["greedy"]["correct"]
+        record = tested.get(item["id"], {"answers": [], "correct": []})
+        known = dict(zip(record["answers"], record["correct"], strict=True))
+        if "greedy" in record:
+            known[record["greedy"]["answer"]] = record["greedy"]["correct"]
         if item["correct"] != known.get(item["answer"], item["correct"]) or (
             item["answer"] is None and item["correct"]
         ):
             yield f"{cell / method}: the label of {item['id']}"
 
 
-def differing(said: dict, values: Values, where: str) -> Iterator[str]:
+def differing(written: dict, values: Values, where: str) -> Iterator[str]:
     for name, value in values.items():
-        number = said[name]["rho"] if name == "spearman" else said[name]
+        number = written[name]["rho"] if name == "spearman" else written[name]
         if (number is None) != (value is None) or abs((number or 0) - (value or 0)) > EQUAL:
             yield f"{where}: {name} is {number}, and its items give {value}"
 
@@ -107,7 +107,7 @@ def shows(printed: list[str], values: Values, names: tuple[str, ...]) -> bool:
     return True
 
 
-def of_tables(text: str) -> Iterator[tuple[str, list[str]]]:
+def tables_in(text: str) -> Iterator[tuple[str, list[str]]]:
     """Label and numbers of each row of a table in LaTeX: ECE, Spearman, AURC, E-AURC and the last column, without p."""
     for row in re.findall(r"^& (.*) \\\\$", text, re.MULTILINE):
         label, *cells = row.split(" & ")
@@ -121,33 +121,36 @@ def main(run: Path, pages: list[Path]) -> int:
     cells: dict[tuple[str, str, str], Values] = {}
     means: list[Values] = []
     for path in sorted(run.glob("results/*/*/*/metrics.json")):
-        said, items = json.loads(path.read_text(encoding="utf-8")), lines(path.with_name("confidences.jsonl"))
+        written, items = json.loads(path.read_text(encoding="utf-8")), lines(path.with_name("confidences.jsonl"))
         y = np.array([item["correct"] for item in items], float)
         c = np.array([UNREAD if item["confidence"] is None else item["confidence"] for item in items], float)
         f1 = None if items[0]["f1"] is None else float(np.mean([item["f1"] for item in items]))
         dataset, model, method = path.parts[-4:-1]
         cells[dataset, model, method] = recounted(c, y, f1)
-        wrong += [*labels(path.parents[1], method, items), *differing(said, cells[dataset, model, method], str(path))]
-        if "mean" in said:
+        wrong += [
+            *labels(path.parents[1], method, items),
+            *differing(written, cells[dataset, model, method], str(path)),
+        ]
+        if "mean" in written:
             means.append(recounted(np.array([item["mean"] for item in items], float), y, f1))
-            wrong += differing(said["mean"], means[-1], f"{path}, mean")
+            wrong += differing(written["mean"], means[-1], f"{path}, mean")
     rows = 0
     known = [*cells.values(), *means]
     for path in sorted(run.glob("paper_tables/*.tex")):
-        for label, printed in of_tables(path.read_text(encoding="utf-8")):
+        for label, printed in tables_in(path.read_text(encoding="utf-8")):
             rows += 1
             if not any(shows(printed, values, names) for values in known for names in IN_TABLES):
                 wrong.append(f"{path}: no items give the row {label}: {' '.join(printed)}")
     for path in pages:
-        place = None
+        cell = None
         for line in path.read_text(encoding="utf-8").splitlines():
             if title := TITLE.match(line):
-                place = title[1], title[2]
-            if place and (row := ROW.match(line)):
+                cell = title[1], title[2]
+            if cell and (row := ROW.match(line)):
                 rows += 1
-                values = cells.get((place[0], place[1], row[1]))
+                values = cells.get((cell[0], cell[1], row[1]))
                 if values is None or not shows([*row.groups()[1:]], values, ON_SCREEN):
-                    wrong.append(f"{path}: not what the items give: {', '.join(place)}: {line.strip()}")
+                    wrong.append(f"{path}: not what the items give: {', '.join(cell)}: {line.strip()}")
     print("\n".join([*wrong, f"{len(cells)} cells and {rows} printed rows: {len(wrong)} differences"]))
     return 1 if wrong or not cells else 0
 

@@ -19,24 +19,24 @@ def confidence_prompts() -> list[list[dict]]:
     """Arithmetic pairs to be judged, each after one judged pair of its own: untrained, SmolLM2 needs to be shown how."""
     task = tasks.get("config/demo/arithmetic.py")
     examples = task.load({"size": 2 * PROMPTS}, "validation", 0)
-    found = []
+    values = []
     for i in range(PROMPTS):
         shown, asked = examples[i], examples[PROMPTS + i]
         example = judge_prompt(task, shown, shown["reference"]) + [
             {"role": "assistant", "content": statement(95 - 3 * i)}
         ]
         answer = str(int(asked["reference"]) + i % 2)
-        found.append(example + judge_prompt(task, asked, answer))
-    return found
+        values.append(example + judge_prompt(task, asked, answer))
+    return values
 
 
 def run(options) -> list[Row]:
     torch.set_num_threads(options.threads)
     lm = language_model.load({"source": {"path": options.model}, "dtype": "float32", "device": "cpu"})
     reader, prompts = TransformersReader(lm), confidence_prompts()
-    ids = [prompt_ids(lm.tokenizer, one) for one in prompts]
+    ids = [prompt_ids(lm.tokenizer, prompt) for prompt in prompts]
     stated = [extract.confidence(text) for text in repeated(lm, ids, LIMIT, samples=1, temperature=0)]
-    read = [one.greedy / 100 for one in reader.read(prompts, state_text=False)]
+    read = [reading.greedy / 100 for reading in reader.read(prompts, state_text=False)]
     alike = sum(a == b for a, b in zip(read, stated, strict=True))
     notes = {"tokens of a prompt": f"{sum(map(len, ids)) / len(ids):.0f}", "same value": f"{alike} of {len(ids)}"}
 

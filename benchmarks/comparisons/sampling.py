@@ -54,18 +54,18 @@ def repeated(
     width, cache = max(map(len, ids)) - shared, DynamicCache()
     lm.model(torch.tensor([ids[0][:shared]]), past_key_values=cache, logits_to_keep=1)
     cache.batch_repeat_interleave(len(ids))
-    missing = [width + shared - len(one) for one in ids]
-    rows = torch.tensor([[0] * gap + one[shared:] for gap, one in zip(missing, ids, strict=True)])
+    missing = [width + shared - len(prompt) for prompt in ids]
+    rows = torch.tensor([[0] * gap + prompt[shared:] for gap, prompt in zip(missing, ids, strict=True)])
     mask = torch.tensor([[1] * shared + [0] * gap + [1] * (width - gap) for gap in missing])
     positions = mask.cumsum(1)[:, shared:] - 1
     logits = lm.model(rows, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1).logits
     cache.batch_repeat_interleave(samples)
     logits, mask = logits[:, -1].repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
-    ends, said, going = torch.tensor(sorted(lm.ends)), [], torch.ones(len(mask), dtype=torch.bool)
+    ends, replies, going = torch.tensor(sorted(lm.ends)), [], torch.ones(len(mask), dtype=torch.bool)
     for _ in range(limit):
         drawn = torch.multinomial((logits / temperature).softmax(-1), 1)[:, 0] if temperature else logits.argmax(-1)
         going &= ~torch.isin(drawn, ends)
-        said.append(torch.where(going, drawn, lm.tokenizer.pad_token_id))
+        replies.append(torch.where(going, drawn, lm.tokenizer.pad_token_id))
         if not going.any():
             break
         mask = torch.cat([mask, torch.ones(len(mask), 1, dtype=mask.dtype)], dim=1)
@@ -73,4 +73,4 @@ def repeated(
         logits = lm.model(
             drawn[:, None], attention_mask=mask, position_ids=after, past_key_values=cache
         ).logits[:, -1]  # fmt: skip
-    return lm.tokenizer.batch_decode(torch.stack(said, 1), skip_special_tokens=True)
+    return lm.tokenizer.batch_decode(torch.stack(replies, 1), skip_special_tokens=True)

@@ -21,8 +21,11 @@ TITLE = f"training steps on {BATCH} examples or pairs of {TOKENS} tokens (SmolLM
 def run(options) -> Iterator[Timed]:
     lm = adapted(options)
     for title, shared in (("prompts share nothing", 0), (f"prompts share {SHARED} tokens", SHARED)):
-        prompts, said = token_ids(shared), [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
-        both = [*zip(prompts, said, strict=False)]
+        prompts, statements = (
+            token_ids(shared),
+            [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)],
+        )
+        both = [*zip(prompts, statements, strict=False)]
         rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), more=len(b)) for a, b in both]
         plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]
         plain = trls(SFTTrainer, SFTConfig, lm, plain)
@@ -30,7 +33,7 @@ def run(options) -> Iterator[Timed]:
         names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
         pairs, rows = [], []
         for i, a in enumerate(prompts):
-            sides, reference = [said[i], said[-1 - i]], (-20.0 - i, -21.5 + i)
+            sides, reference = [statements[i], statements[-1 - i]], (-20.0 - i, -21.5 + i)
             trie, more = TokenTrie.of(sides), sum(map(len, sides))
             pairs.append(dpo.Compared(prompt_ids=a, trie=trie, more=more, reference=reference))
             rows.append({"prompt_ids": a} | dict(zip(names, [*sides, *reference], strict=True)))
