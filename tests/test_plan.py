@@ -183,7 +183,7 @@ def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_s
     page = " ".join((ROOT / "docs" / "performance.md").read_text().split())
     first, _, step, liger = ((share, on[0]) for share, on in hours.items())
     at_shares = f"{first[1]} at the 25 % assumed above, {step[1]} at the roofline of a step (34 %), {liger[1]}"
-    assert f"on an H100 {at_shares} at that of" in page
+    assert f"on an H100 {at_shares} with `training.kernels: liger` (45 %)" in page
     assert text.count("roofline") == 3 and "GPU-hours by" not in called(folder, "--configfile", "cpu.yaml", check=False)
 
 

@@ -148,7 +148,7 @@ def main(run: Path, pages: list[Path]) -> int:
                 cell = title[1], title[2]
             if cell and (row := ROW.match(line)):
                 rows += 1
-                values = cells.get((cell[0], cell[1], row[1]))
+                values = cells.get((*cell, row[1]))
                 if values is None or not shows([*row.groups()[1:]], values, ON_SCREEN):
                     wrong.append(f"{path}: not what the items give: {', '.join(cell)}: {line.strip()}")
     print("\n".join([*wrong, f"{len(cells)} cells and {rows} printed rows: {len(wrong)} differences"]))

@@ -19,15 +19,15 @@ def confidence_prompts() -> list[list[dict]]:
     """Arithmetic pairs to be judged, each after one judged pair of its own: untrained, SmolLM2 needs to be shown how."""
     task = tasks.get("config/demo/arithmetic.py")
     examples = task.load({"size": 2 * PROMPTS}, "validation", 0)
-    values = []
+    prompts = []
     for i in range(PROMPTS):
         shown, asked = examples[i], examples[PROMPTS + i]
         example = judge_prompt(task, shown, shown["reference"]) + [
             {"role": "assistant", "content": statement(95 - 3 * i)}
         ]
         answer = str(int(asked["reference"]) + i % 2)
-        values.append(example + judge_prompt(task, asked, answer))
-    return values
+        prompts.append(example + judge_prompt(task, asked, answer))
+    return prompts
 
 
 def run(options) -> list[Row]:

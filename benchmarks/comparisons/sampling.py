@@ -61,11 +61,11 @@ def repeated(
     logits = lm.model(rows, attention_mask=mask, position_ids=positions, past_key_values=cache, logits_to_keep=1).logits
     cache.batch_repeat_interleave(samples)
     logits, mask = logits[:, -1].repeat_interleave(samples, 0), mask.repeat_interleave(samples, 0)
-    ends, replies, going = torch.tensor(sorted(lm.ends)), [], torch.ones(len(mask), dtype=torch.bool)
+    ends, tokens, going = torch.tensor(sorted(lm.ends)), [], torch.ones(len(mask), dtype=torch.bool)
     for _ in range(limit):
         drawn = torch.multinomial((logits / temperature).softmax(-1), 1)[:, 0] if temperature else logits.argmax(-1)
         going &= ~torch.isin(drawn, ends)
-        replies.append(torch.where(going, drawn, lm.tokenizer.pad_token_id))
+        tokens.append(torch.where(going, drawn, lm.tokenizer.pad_token_id))
         if not going.any():
             break
         mask = torch.cat([mask, torch.ones(len(mask), 1, dtype=mask.dtype)], dim=1)
@@ -73,4 +73,4 @@ def repeated(
         logits = lm.model(
             drawn[:, None], attention_mask=mask, position_ids=after, past_key_values=cache
         ).logits[:, -1]  # fmt: skip
-    return lm.tokenizer.batch_decode(torch.stack(replies, 1), skip_special_tokens=True)
+    return lm.tokenizer.batch_decode(torch.stack(tokens, 1), skip_special_tokens=True)

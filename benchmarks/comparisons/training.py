@@ -21,10 +21,8 @@ TITLE = f"training steps on {BATCH} examples or pairs of {TOKENS} tokens (SmolLM
 def run(options) -> Iterator[Timed]:
     lm = adapted(options)
     for title, shared in (("prompts share nothing", 0), (f"prompts share {SHARED} tokens", SHARED)):
-        prompts, statements = (
-            token_ids(shared),
-            [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)],
-        )
+        prompts = token_ids(shared)
+        statements = [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
         both = [*zip(prompts, statements, strict=False)]
         rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), more=len(b)) for a, b in both]
         plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]

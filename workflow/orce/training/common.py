@@ -295,8 +295,8 @@ def rounding(
     merged = log_odds(lm, trainer, settings)
     assert policy is not None and merged is not None  # as `before`
     return {
-        name: float(f"{(after - before).square().mean().sqrt().item():.4g}")
-        for name, after, before in (("trained", policy, before), ("merged", merged, policy))
+        name: float(f"{(end - start).square().mean().sqrt().item():.4g}")
+        for name, start, end in (("trained", before, policy), ("merged", policy, merged))
     }
 
 
