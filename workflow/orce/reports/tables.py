@@ -18,10 +18,11 @@ from orce.config.cells import Cell
 from orce.config.layout import Column, Resolved, Row, Tables
 from orce.errors import BadInput
 from orce.metrics import paired_bootstrap
+from orce.metrics.signs import COLLAPSED, UNREAD, mostly_unread
 from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file
 from orce.reports.comparison import SHORT_TITLES, decimals
-from orce.reports.metrics_file import COLLAPSED, CellMetrics
+from orce.reports.metrics_file import CellMetrics
 from orce.stage_settings import plain
 
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
@@ -34,16 +35,13 @@ SMALLEST_P = 1e-300
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
 RESAMPLES = 2000  # of the paired differences
 TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
-# Above this share of unreadable confidences, a row's numbers say more about the default than about the method.
-REPLACED = 0.1
 TIE = 1e-12  # methods with the same answers may differ in accuracy by rounding of their sums: that is a tie
-DAGGER = "†"
 TEX_SIGNS = {  # of a template's blocks, values and comments: braces are LaTeX's own
     "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<", "variable_end_string": ">>",
     "comment_start_string": "<#", "comment_end_string": "#>",
 }  # fmt: skip
 TEX_SPECIAL = {
-    DAGGER: r"\textdagger{}", COLLAPSED: r"\textdaggerdbl{}", "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
+    UNREAD: r"\textdagger{}", COLLAPSED: r"\textdaggerdbl{}", "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     **{character: "\\" + character for character in "&%$#_"},
 }  # fmt: skip
@@ -167,8 +165,8 @@ def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> 
 
 
 def replaced(metrics: CellMetrics) -> bool:
-    """Whether more than a tenth of a row's confidences were unreadable and took the default; such a row is not ranked."""
-    return metrics.n_unparsed["confidence"] > REPLACED * metrics.n
+    """Whether too many of a row's confidences took the default for the row to be ranked."""
+    return mostly_unread(metrics.n_unparsed["confidence"], metrics.n)
 
 
 def second_reading(metrics: CellMetrics) -> CellMetrics | None:
@@ -179,10 +177,10 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
 
 def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
     lines = {
-        row: Line(row, [], DAGGER * replaced(cell) + COLLAPSED * bool(cell.collapse)) for row, cell in by_row.items()
+        row: Line(row, [], UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse)) for row, cell in by_row.items()
     }
     for column in columns:
-        ranked = [None if DAGGER in lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
+        ranked = [None if UNREAD in lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
         for (row, cell), mark in zip(by_row.items(), marks(ranked, column.best), strict=True):
             lines[row].cells.append(_number(column.key, mark, cell))
     return Block(label, [*lines.values()])
@@ -259,7 +257,7 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         if rows := listed({row: f"{count(cell):,}" for row, cell in by_row.items() if count(cell)}):
             notes.append(f"{title}: {rows}.")
     if any(map(replaced, by_row.values())):
-        notes.append(f"{DAGGER} More than a tenth of the confidences were unreadable: the row is not ranked.")
+        notes.append(f"{UNREAD} More than a tenth of the confidences were unreadable: the row is not ranked.")
     if any(cell.collapse or (cell.mean and cell.mean.collapse) for cell in by_row.values()):
         notes.append(
             f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant."

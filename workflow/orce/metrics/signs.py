@@ -1,0 +1,33 @@
+"""The signs of rows that are not ranked, and what earns them: one criterion for tables, pages and screens."""
+
+UNREAD, COLLAPSED = "†", "‡"
+UNREAD_SHARE = 0.1  # above it, a row's numbers say more about the default confidence than about the method
+FEWEST_VALUES = 3  # a row that states fewer is a verdict, not a ranking
+ROUNDING = 1e-12  # a Brier score that is above the best constant's by rounding alone is not above it
+
+
+def collapse(distinct: int | None, brier: float | None, accuracy: float | None) -> str | None:
+    """Why a row of confidences says no more than one number for every item would; None if it says more.
+
+    distinct: how many distinct confidences the row has; brier: its Brier score; accuracy: the share of right answers,
+    which as the confidence of every item has the lowest Brier score of all constants, accuracy (1 - accuracy). None is for
+    a number that is not known, which then decides nothing.
+
+    >>> collapse(distinct=2, brier=0.10, accuracy=0.9)
+    'only 2 distinct confidences'
+    >>> collapse(distinct=40, brier=0.30, accuracy=0.5)
+    'a Brier score of 0.300, above the 0.250 of the best constant'
+    """
+    if distinct is not None and distinct < FEWEST_VALUES:
+        return f"only {distinct} distinct confidence{'s' * (distinct != 1)}"
+    if brier is None or accuracy is None:
+        return None
+    best = accuracy * (1 - accuracy)
+    if brier <= best + ROUNDING:
+        return None
+    return f"a Brier score of {brier:.3f}, above the {best:.3f} of the best constant"
+
+
+def mostly_unread(unread: int, n: int) -> bool:
+    """Whether more than a tenth of a row's n confidences could not be read and took the default."""
+    return unread > UNREAD_SHARE * n
