@@ -116,7 +116,7 @@ quick-models: $(VENV)/.check
 quick-others: $(VENV)/.check
 	$(QUICK) --models no
 
-# Sixty wrong libraries, a line each (tests/data/mutants.jsonl): do the quick tests tell? make mutants ONLY="dpo kappa" tries some.
+# Wrong checkouts, a line each (tests/data/mutants.jsonl): do the quick tests tell? make mutants ONLY="dpo kappa" tries some.
 .PHONY: mutants
 mutants: $(VENV)/.check
 	$(BIN)/python tests/mutants.py $(ONLY)
