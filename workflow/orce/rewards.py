@@ -63,10 +63,20 @@ def spearman_marginal(reference_confidence, reference_surrogate, confidence, sur
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
     number of distinct confidences times the number of distinct kappas.
     """
-    rows, columns = np.union1d(reference_confidence, confidence), np.union1d(reference_surrogate, surrogate)
-    cell = np.searchsorted(rows, reference_confidence) * len(columns) + np.searchsorted(columns, reference_surrogate)
+    rows, row, row_new = _indexed(reference_confidence, confidence)
+    columns, column, column_new = _indexed(reference_surrogate, surrogate)
+    cell = row * len(columns) + column
     counts = np.bincount(cell, minlength=len(rows) * len(columns)).reshape(len(rows), len(columns))
-    return _marginal_table(counts)[np.searchsorted(rows, confidence), np.searchsorted(columns, surrogate)]
+    return _marginal_table(counts)[row_new, column_new]
+
+
+def _indexed(reference: Values, values: Values) -> tuple[Values, NDArray[np.int64], NDArray[np.int64]]:
+    """The distinct numbers of both, ascending, and the index among them of each of `reference` [n] and of `values`.
+
+    One sort of all numbers takes half as long as a search of each among the distinct ones.
+    """
+    distinct, index = np.unique(np.concatenate([reference, values.ravel()]), return_inverse=True)
+    return distinct, index[: len(reference)], index[len(reference) :].reshape(values.shape)
 
 
 def _marginal_table(counts: NDArray[np.int64]) -> Values:

@@ -34,6 +34,8 @@ def finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
 def whole_percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
     """The values, with the percent where one is a percent's float32 or float16: 0.699999988 is 0.7, as it was written."""
     percents = np.rint(100 * np.clip(values, 0, 1)) / 100
+    if (values == percents).all():
+        return percents
     return np.where((values == percents.astype(np.float32)) | (values == percents.astype(np.float16)), percents, values)
 
 
