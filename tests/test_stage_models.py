@@ -1,0 +1,653 @@
+"""Each stage that loads a model, beside plain forward passes and plain optimizer steps of transformers, peft and torch.
+
+Prompts, losses, schedules and distributions are written out here; nothing of the library computes an expected value.
+"""
+
+import base64
+import json
+import math
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from conftest import random_model
+from safetensors.torch import load_file
+from stages_by_hand import JUDGE, WORDS, asked, greedy, lines, sampled, stage, write
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+pytestmark = pytest.mark.usefixtures("folder")
+
+NAMED = {"task": WORDS, "label": "x"}
+SPEED = {  # chunks and batches of a few, so that their borders are crossed
+    "answers": {"chunk": 2, "batch_tokens": 200},
+    "confidence": {"chunk": 2, "batch_tokens": 200},
+    "training": {"micro_batch_tokens": 130},
+}
+
+
+@pytest.fixture(scope="module")
+def deep(small, tmp_path_factory) -> str:
+    """Folder of a three-layer model with the small model's tokenizer."""
+    folder, tokenizer = tmp_path_factory.mktemp("deep"), AutoTokenizer.from_pretrained(small)
+    more = {"num_hidden_layers": 3, "max_position_embeddings": 256}
+    model = random_model(LlamaConfig, LlamaForCausalLM, tokenizer, seed=5, **more)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def speed(monkeypatch):
+    monkeypatch.setenv("ORCE_SPEED", json.dumps(SPEED))
+
+
+def source(folder) -> dict:
+    return {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+
+
+class Plain:
+    """A model as transformers and peft load it, and what it says by plain forward passes over whole texts."""
+
+    def __init__(self, folder, adapter=None, trained: bool = False):
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+        self.model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+        if adapter is not None:
+            from peft import PeftModel
+
+            self.model = PeftModel.from_pretrained(self.model, str(adapter), is_trainable=trained)
+        self.model.eval()
+
+    def ids(self, text: str) -> list[int]:
+        return self.tokenizer(text, add_special_tokens=False)["input_ids"]
+
+    def prompt(self, content: str) -> list[int]:
+        """A user's turn as the template of the small model writes it."""
+        return self.ids(content) + [self.tokenizer.eos_token_id]
+
+    def scores(self, content: str, continuations: list[list[int]]) -> torch.Tensor:
+        """log P of every token at each place of the continuations of a prompt, and after their ends: [n, longest + 1, V]."""
+        ids, longest = self.prompt(content), max(map(len, continuations))
+        padded = [ids + after + [0] * (longest - len(after)) for after in continuations]
+        return self.model(torch.tensor(padded)).logits[:, len(ids) - 1 :].log_softmax(-1)
+
+    def logprobs(self, content: str, continuations: list[list[int]]) -> list[torch.Tensor]:
+        """log P of each token of each continuation: n tensors [tokens]."""
+        scores = self.scores(content, continuations)
+        return [
+            scores[i, torch.arange(len(after)), torch.tensor(after, dtype=torch.long)]
+            for i, after in enumerate(continuations)
+        ]
+
+    def turns(self, content: str, percents) -> list[torch.Tensor]:
+        """log P of each token of the turns that state some confidences, with their end."""
+        whole = [[*self.ids(f"Confidence: {percent}"), self.tokenizer.eos_token_id] for percent in percents]
+        return self.logprobs(content, whole)
+
+    def following(self) -> list[set[int]]:
+        """For each of the 101 values, the tokens that make it the beginning of a longer value: 7 of 70."""
+        values = [self.ids(f"Confidence: {percent}") for percent in range(101)]
+        return [{ids[len(own)] for ids in values if len(ids) > len(own) and ids[: len(own)] == own} for own in values]
+
+    @torch.no_grad()
+    def distribution(self, content: str) -> np.ndarray:
+        """log P of the 101 turns, float64 [101]."""
+        return np.array([tokens.double().sum().item() for tokens in self.turns(content, range(101))])
+
+    @torch.no_grad()
+    def before_ends(self, content: str) -> np.ndarray:
+        """log P of stating each of the 101 values, whatever ends it but a digit that makes it a longer value."""
+        values = [self.ids(f"Confidence: {percent}") for percent in range(101)]
+        found, scores = [], self.scores(content, values).double()
+        for i, (own, longer) in enumerate(zip(values, self.following(), strict=True)):
+            stated = scores[i, torch.arange(len(own)), torch.tensor(own)].sum().item()
+            found.append(stated + math.log1p(-scores[i, len(own), [*longer]].exp().sum().item()))
+        return np.array(found)
+
+    @torch.no_grad()
+    def written(self, content: str, tokens: int) -> str:
+        """Greedy text of at most so many tokens."""
+        ids = self.prompt(content)
+        start = len(ids)
+        for _ in range(tokens):
+            best = int(self.model(torch.tensor([ids])).logits[0, -1].argmax())
+            if best == self.tokenizer.eos_token_id:
+                break
+            ids.append(best)
+        return self.tokenizer.decode(ids[start:])
+
+
+# Stage one
+
+
+def sampling(deep, **more) -> dict:
+    how = {
+        "engine": "transformers",
+        "samples": 4,
+        "temperature": 0.8,
+        "top_p": 1.0,
+        "max_tokens": 3,
+        "shots": None,
+        "seed": 1,
+    }
+    return NAMED | {"model": source(deep)} | how | more
+
+
+def test_samples_are_drawn_at_the_temperature_and_the_greedy_text_is_the_likeliest(deep):
+    questions = [asked("q0", "ant"), asked("q1", "ant"), asked("q2", "bee")]
+    stage(
+        "sample",
+        sampling(deep, samples=3000, max_tokens=1),
+        prompts={"test": write("test.jsonl", questions)},
+        out="samples.jsonl",
+    )
+    rows, plain = lines("samples.jsonl"), Plain(deep)
+    for row, question in zip(rows, questions, strict=True):
+        content = f"Task: {question['question']}"
+        with torch.no_grad():
+            logits = plain.model(torch.tensor([plain.prompt(content)])).logits[0, -1].double()
+        share = Counter()
+        for token, probability in enumerate(torch.softmax(logits / 0.8, -1).tolist()):
+            share[plain.tokenizer.decode([token], skip_special_tokens=True)] += probability
+        drawn = Counter(row["raw"])
+        assert sum(drawn.values()) == 3000
+        likely = [text for text, probability in share.items() if probability > 0.02]
+        assert len(likely) > 3
+        for text in likely:
+            assert drawn[text] / 3000 == pytest.approx(share[text], abs=4 * math.sqrt(share[text] / 3000))
+        assert row["greedy"]["raw"] == plain.written(content, 1)
+    assert rows[0]["raw"] != rows[1]["raw"], "each question has draws of its own"
+
+
+def test_a_nucleus_has_the_fewest_tokens_that_hold_its_share(deep):
+    stage(
+        "sample",
+        sampling(deep, samples=1000, max_tokens=1, top_p=0.4),
+        prompts={"sft": write("sft.jsonl", [asked("q", "ant")])},
+        out="samples.jsonl",
+    )
+    plain = Plain(deep)
+    with torch.no_grad():
+        weights = torch.softmax(
+            plain.model(torch.tensor([plain.prompt("Task: Say ant.")])).logits[0, -1].double() / 0.8, -1
+        )
+    order = weights.argsort(descending=True)
+    kept = int((weights[order].cumsum(0) < 0.4).sum()) + 1
+    nucleus = [plain.tokenizer.decode([token], skip_special_tokens=True) for token in order[:kept].tolist()]
+    (row,) = lines("samples.jsonl")
+    assert {*row["raw"]} == {*nucleus} and len(row["raw"]) == 1000 and kept > 3 and "greedy" not in row
+
+
+def test_a_record_has_the_answers_in_its_texts_and_whether_they_are_right(deep):
+    plain = Plain(deep)
+    said = plain.written("Task: Say ant.", 3)
+    questions = [asked("q0", "ant", said.strip()), asked("q1", "bee")]
+    files = {"rl": write("rl.jsonl", questions), "test": write("test.jsonl", questions)}
+    stage("sample", sampling(deep, samples=6), prompts=files, out="samples.jsonl")
+    rows = lines("samples.jsonl")
+    assert [(row["split"], row["id"]) for row in rows] == [("rl", "q0"), ("rl", "q1"), ("test", "q0"), ("test", "q1")]
+    for row, question in zip(rows, [*questions, *questions], strict=True):
+        answers = [text.strip() or None for text in row["raw"]]
+        assert len(answers) == 6 and row["answers"] == answers
+        assert row["correct"] == [answer in question["reference"] for answer in answers]
+        if row["split"] == "test":
+            text = plain.written(f"Task: {question['question']}", 3)
+            assert row["greedy"] == greedy(text.strip() or None, text.strip() in question["reference"], text)
+        else:
+            assert "greedy" not in row
+    assert [row["greedy"]["correct"] for row in rows[2:]] == [True, False]
+
+
+# Likelihoods and states of the answer LLM
+
+TESTED = [
+    sampled("q0", "test", ["ant", "bee", "bee", None], [True, False, False, False], greedy("ant", True, "It is ant")),
+    sampled("q1", "test", ["cat", "dog", "Cat", "cat"], [False, True, False, False], greedy("dog", True, "dog")),
+    sampled("q2", "test", [None, None, "elk", "fox"], [False] * 4, greedy(None, False, "")),
+]
+QUESTIONS = [asked("q0", "ant"), asked("q1", "dog"), asked("q2", "gnu")]
+TRUE_OR_FALSE = (
+    "Question: {question}\n\nHere are some brainstormed ideas:\n{ideas}\n\nPossible answer: {answer}\n\n"
+    "Is the possible answer:\nA. True\nB. False\n\nReply with only the letter."
+)
+
+
+def read_likelihoods(deep, of: str) -> list[dict]:
+    files = {"prompts": write("test.jsonl", QUESTIONS), "samples": write("samples.jsonl", TESTED)}
+    stage("likelihoods", NAMED | {"model": source(deep), "shots": None, "of": of}, **files, out=f"{of}.jsonl")
+    return lines(f"{of}.jsonl")
+
+
+def test_likelihoods_are_of_the_greedy_reply_and_p_true_of_the_letter_a_after_the_samples_as_ideas(deep):
+    plain = Plain(deep)
+    ideas = ["<bee>\n<ant>", "<cat>\n<dog>\n<Cat>", "<elk>\n<fox>"]  # each once, the frequent ones first
+    for row, record, question, listed in zip(read_likelihoods(deep, "greedy"), TESTED, QUESTIONS, ideas, strict=True):
+        with torch.no_grad():
+            (own,) = plain.logprobs(f"Task: {question['question']}", [plain.ids(record["greedy"]["raw"])])
+            shown = f"<{record['greedy']['answer']}>" if record["greedy"]["answer"] else "(none)"
+            content = TRUE_OR_FALSE.format(question=question["question"], ideas=listed, answer=shown)
+            true, false = (
+                tokens.double().sum().exp().item()
+                for tokens in plain.logprobs(content, [plain.ids("A"), plain.ids("B")])
+            )
+        assert row == {
+            "id": record["id"], "logprobs": pytest.approx(own.tolist(), abs=1e-4),
+            "p_true": pytest.approx(true / (true + false), abs=1e-5), "p_true_mass": pytest.approx(true + false, rel=1e-3),
+        }  # fmt: skip
+        assert abs(row["p_true"] - 0.5) > 0.01, "told from its opposite"
+
+
+def test_the_log_probabilities_of_samples_are_those_of_each_text_in_its_order(deep):
+    plain = Plain(deep)
+    for row, record, question in zip(read_likelihoods(deep, "samples"), TESTED, QUESTIONS, strict=True):
+        with torch.no_grad():
+            own = plain.logprobs(f"Task: {question['question']}", [plain.ids(text) for text in record["raw"]])
+        assert row == {
+            "id": record["id"],
+            "sample_logprobs": [pytest.approx(tokens.tolist(), abs=1e-4) for tokens in own],
+        }
+
+
+SURROGATE = (
+    "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
+    "n0,sft,1,4,0.25,bee,0\n"
+    "n1,sft,3,4,0.75,cat,1\n"
+    "n2,rl,2,4,0.5,dog,1\n"
+    "n3,rl,0,4,0.0,,0\n"
+    "n4,rl,4,4,1.0,elk,1\n"
+    "n0,rl,4,4,1.0,wrong row,1\n"
+    "q0,test,1,4,0.25,ant,1\n"
+)
+TRAINING = {
+    "sft": [asked("n0", "ant"), asked("n1", "cat")],
+    "rl": [asked("n2", "dog"), asked("n3", "newt"), asked("n4", "elk")],
+}
+SHOWN = [  # what the confidence LLM reads: the realised answers, in the files' order, with kappa and whether they are right
+    (JUDGE.format(question="Say ant.", answer="<bee>"), 0.25, False),
+    (JUDGE.format(question="Say cat.", answer="<cat>"), 0.75, True),
+    (JUDGE.format(question="Say dog.", answer="<dog>"), 0.5, True),
+    (JUDGE.format(question="Say newt.", answer="(none)"), 0.0, False),
+    (JUDGE.format(question="Say elk.", answer="<elk>"), 1.0, True),
+]
+
+
+def training_files(*splits: str) -> dict:
+    Path("surrogate.csv").write_text(SURROGATE)
+    return {"surrogate": "surrogate.csv", "prompts": {name: write(f"{name}.jsonl", TRAINING[name]) for name in splits}}
+
+
+def unpacked(layers: list[str]) -> np.ndarray:
+    return np.stack([np.frombuffer(base64.b64decode(layer), "<f2") for layer in layers]).astype(float)
+
+
+def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_the_greedy_answer(deep):
+    """Depth .3 and .7 of three layers are the first and the second, whose outputs are the inputs of the next."""
+    records = [
+        sampled("n0", "sft", ["ant", "bee", "bee", None], [True, False, False, False]),
+        sampled("n1", "sft", ["ant", "ant", "ant", "cat"], [False, False, False, True]),
+        *TESTED,
+    ]
+    rows = "".join(f"{name},test,1,4,0.25,x,1\n" for name in ("q1", "q2"))
+    Path("surrogate.csv").write_text(SURROGATE + rows)
+    files = {"sft": write("sft.jsonl", TRAINING["sft"]), "test": write("test.jsonl", QUESTIONS)}
+    replies = ["bee 1", "cat 3", "It is ant", "dog", ""]  # of a realised answer the first reply that has it
+    plain = Plain(deep)
+
+    def expected(content: str, reply: str) -> np.ndarray:
+        ids = plain.prompt(content) + plain.ids(reply)
+        with torch.no_grad():
+            hidden = plain.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
+        return np.stack([hidden[layer][0, -1].numpy() for layer in (1, 2)])
+
+    def near(state, own) -> bool:
+        return np.abs(unpacked(state) - own).max() < 2e-3 * np.abs(own).max()
+
+    settings = NAMED | {"model": source(deep), "shots": None, "depths": [0.3, 0.7]}
+    given = {"prompts": files, "samples": write("samples.jsonl", records), "surrogate": "surrogate.csv"}
+    stage("states", settings | {"of": "answers"}, **given, out="answers.jsonl")
+    found = lines("answers.jsonl")
+    assert [(row["split"], row["id"]) for row in found] == [
+        ("sft", "n0"),
+        ("sft", "n1"),
+        ("test", "q0"),
+        ("test", "q1"),
+        ("test", "q2"),
+    ]
+    for row, question, reply in zip(found, TRAINING["sft"] + QUESTIONS, replies, strict=True):
+        content = f"Task: {question['question']}"
+        assert near(row["question"], expected(content, "")) and near(row["answer"], expected(content, reply))
+    stage("states", settings | {"of": "judge"}, **given, out="judge.jsonl")
+    answers = ["<bee>", "<cat>", "<ant>", "<dog>", "(none)"]
+    for row, question, answer in zip(lines("judge.jsonl"), TRAINING["sft"] + QUESTIONS, answers, strict=True):
+        assert near(row["judge"], expected(JUDGE.format(question=question["question"], answer=answer), ""))
+
+
+# The trainings, beside a plain loop
+
+
+STAGE = {"learning_rate": 0.01, "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0}
+LORA = {"r": 4, "alpha": 12, "dropout": 0.0, "target_modules": ["q_proj", "down_proj"], "last_layers": 2}
+
+
+def training(deep, method: str = "lora", **stage_settings) -> dict:
+    how = {"method": method, "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    return NAMED | {"model": source(deep), "training": how, "stage": STAGE | stage_settings, "seed": 11}
+
+
+def new_adapter(plain: Plain) -> None:
+    """LORA over a plain model, with the random start of the seed."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(11)
+    how = {"r": 4, "lora_alpha": 12, "target_modules": ["q_proj", "down_proj"], "layers_to_transform": [1, 2]}
+    plain.model = get_peft_model(plain.model, LoraConfig(task_type="CAUSAL_LM", **how))
+
+
+def optimized(plain: Plain, loss, steps: int, rate=lambda step: 0.01, decay: float = 0.0) -> list[float]:
+    """The losses of AdamW's steps on all examples, with gradients of at most norm 1; decay is of matrices that are no norms."""
+    weights = [(name, weight) for name, weight in plain.model.named_parameters() if weight.requires_grad]
+    groups = [
+        {"params": [weight for name, weight in weights if "norm" not in name], "weight_decay": decay},
+        {"params": [weight for name, weight in weights if "norm" in name], "weight_decay": 0.0},
+    ]
+    optimizer, losses = torch.optim.AdamW([group for group in groups if group["params"]], lr=1.0), []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = rate(step)
+        value = loss()
+        losses.append(value.item())
+        optimizer.zero_grad()
+        value.backward()
+        torch.nn.utils.clip_grad_norm_([weight for _, weight in weights], 1.0)
+        optimizer.step()
+    return losses
+
+
+def losses_of(folder) -> list[float]:
+    return [entry["loss"] for entry in json.loads(Path(folder, "training_log.json").read_text())]
+
+
+def same_weights(folder, plain: Plain, before: Plain) -> None:
+    """Assert that a folder has the weights of the plain loop, to a fiftieth of what that moved them from `before`."""
+    saved = load_file(next(Path(folder).glob("*.safetensors")))
+    found, start = dict(plain.model.named_parameters()), dict(before.model.named_parameters())
+    moved = apart = 0.0
+    for name, weight in saved.items():
+        own = name if name in found else re.sub(r"(lora_[AB])", r"\1.default", name)
+        apart += (found[own].detach() - weight).square().sum().item()
+        moved += (found[own].detach() - start[own].detach()).square().sum().item()
+    assert apart < moved / 2500 and moved > 0
+    assert len(saved) == sum(weight.requires_grad for weight in found.values())
+
+
+@pytest.mark.parametrize("method", ["lora", "full"])
+def test_the_warm_start_is_adamw_on_the_statements_of_kappa_with_warm_up_schedule_and_decay(deep, method):
+    """Six steps of all five pairs, half of them warm-up: the rates are 0, 1/3, 2/3, 1, 3/4 and 1/4 of the highest."""
+    settings = training(
+        deep, method, target="kappa", epochs=6, batch_size=5, warmup_ratio=0.5, scheduler="cosine", weight_decay=0.3
+    )
+    stage("sft", settings, **training_files("sft", "rl"), out="sft")
+    plain, before = Plain(deep), Plain(deep)
+    for one in (plain, before):
+        if method == "lora":
+            new_adapter(one)
+
+    def loss():
+        tokens = [plain.turns(content, [math.floor(100 * kappa + 0.5)])[0] for content, kappa, _ in SHOWN]
+        return -torch.cat(tokens).mean()
+
+    factors = [0, 1 / 3, 2 / 3, 1, 0.75, 0.25]
+    expected = optimized(plain, loss, 6, lambda step: 0.01 * factors[step], decay=0.3)
+    assert losses_of("sft") == pytest.approx(expected, abs=1e-3)
+    same_weights("sft", plain, before)
+    facts = json.loads(Path("sft/manifest.json").read_text())
+    assert (facts["steps"], facts["examples"]) == (6, 5)
+
+
+def test_an_epoch_has_each_example_once_in_steps_of_the_batch_size(deep):
+    stage("sft", training(deep, target="kappa", epochs=2, batch_size=2), **training_files("sft", "rl"), out="sft")
+    log = json.loads(Path("sft/training_log.json").read_text())
+    assert [entry["step"] for entry in log] == [1, 2, 3, 4, 5, 6]
+    assert [entry["epoch"] for entry in log] == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2])
+
+
+def pair(number: int, better: int, worse: int) -> dict:
+    turns = {
+        side: [{"role": "assistant", "content": f"Confidence: {percent}"}]
+        for side, percent in (("chosen", better), ("rejected", worse))
+    }
+    return {"id": f"p{number}", "prompt": [{"role": "user", "content": SHOWN[number][0]}]} | turns
+
+
+PAIRS = [(0, 20, 85), (1, 70, 5), (2, 50, 100), (3, 1, 60)]
+
+
+def preference(policy: Plain, reference: Plain, beta: float):
+    """DPO's loss, the paper's formula, a mean over PAIRS."""
+
+    def loss():
+        margins = []
+        for number, better, worse in PAIRS:
+            content = SHOWN[number][0]
+            with torch.no_grad():
+                better_before, worse_before = (tokens.sum() for tokens in reference.turns(content, [better, worse]))
+            better_now, worse_now = (tokens.sum() for tokens in policy.turns(content, [better, worse]))
+            margins.append(better_now - worse_now - better_before + worse_before)
+        return -torch.nn.functional.logsigmoid(beta * torch.stack(margins)).mean()
+
+    return loss
+
+
+@pytest.fixture(scope="module")
+def trained(deep, tmp_path_factory) -> dict[str, Path]:
+    """A warm start, and another training in the place of an earlier round of DPO."""
+    root, made = tmp_path_factory.mktemp("trained"), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        for name, epochs, rate in (("sft", 2, 0.01), ("round", 6, 0.05)):
+            stage(
+                "sft",
+                training(deep, target="kappa", epochs=epochs, batch_size=5, learning_rate=rate),
+                **training_files("sft", "rl"),
+                out=name,
+            )
+            made[name] = root / name
+    return made
+
+
+def test_the_first_round_of_dpo_starts_at_the_warm_start_which_is_its_reference(deep, trained):
+    stage(
+        "dpo",
+        training(deep, epochs=3, batch_size=4, beta=0.7),
+        pairs=write("pairs.jsonl", [pair(*one) for one in PAIRS]),
+        sft=trained["sft"],
+        out="dpo",
+    )
+    plain, before = Plain(deep, trained["sft"], trained=True), Plain(deep, trained["sft"])
+    expected = optimized(plain, preference(plain, before, 0.7), 3)
+    assert losses_of("dpo") == pytest.approx(expected, abs=1e-4) and expected[0] == pytest.approx(math.log(2))
+    same_weights("dpo", plain, before)
+
+
+def test_a_later_round_of_dpo_goes_on_from_the_round_before_and_its_reference_stays_the_warm_start(deep, trained):
+    stage(
+        "dpo", training(deep, epochs=3, batch_size=4, beta=0.7), pairs=write("pairs.jsonl", [pair(*one) for one in PAIRS]),
+        sft=trained["sft"], start=trained["round"], out="dpo",
+    )  # fmt: skip
+    plain, before = Plain(deep, trained["round"], trained=True), Plain(deep, trained["round"])
+    expected = optimized(plain, preference(plain, Plain(deep, trained["sft"]), 0.7), 3)
+    assert losses_of("dpo") == pytest.approx(expected, abs=1e-4)
+    assert abs(expected[0] - math.log(2)) > 1e-3, "the policy does not start at its reference"
+    same_weights("dpo", plain, before)
+    log = json.loads(Path("dpo/training_log.json").read_text())
+    assert abs(log[0]["rewards/margins"]) > 1e-3
+
+
+def test_conftuner_is_taught_the_brier_score_of_its_values_and_their_form(deep):
+    weights = {"format_weight": 0.3, "spread": 0.2}
+    settings = training(deep, epochs=2, batch_size=5, **weights) | {"method": "conftuner", "module": "conftuner"}
+    stage("train", settings, **training_files("sft", "rl"), out="conftuner")
+    plain, before = Plain(deep), Plain(deep)
+    new_adapter(plain)
+    new_adapter(before)
+    endings = np.random.default_rng(11).integers(0, 101, 5).tolist()
+
+    longer = plain.following()
+
+    def loss():
+        brier, spread, form = [], [], []
+        for (content, _, right), ending in zip(SHOWN, endings, strict=True):
+            turns = plain.turns(content, range(101))
+            # The end counts where a digit could follow.
+            values = torch.stack(
+                [tokens.sum() if more else tokens[:-1].sum() for tokens, more in zip(turns, longer, strict=True)]
+            )
+            q = values.softmax(0)
+            brier.append((q * (float(right) - torch.arange(101) / 100) ** 2).sum())
+            spread.append(values.log_softmax(0).mean())
+            form.append(values.logsumexp(0) + (0 if longer[ending] else turns[ending][-1]))
+        return torch.stack(brier).mean() - 0.2 * torch.stack(spread).mean() - 0.3 * torch.stack(form).mean()
+
+    expected = optimized(plain, loss, 2)
+    assert losses_of("conftuner") == pytest.approx(expected, abs=1e-3)
+    same_weights("conftuner", plain, before)
+
+
+OWN = """
+import json
+LABEL, KIND, SETTINGS, TRAINED_ON = "Mine", "stated", {"strength": 2}, ("rl",)
+def train(pairs, settings, out):
+    out = __import__("pathlib").Path(out)
+    out.mkdir()
+    (out / "got.json").write_text(json.dumps({"pairs": pairs, "stage": settings["stage"], "seed": settings["seed"]}))
+    (out / "manifest.json").write_text("{}")
+"""
+
+
+def test_a_method_of_ones_own_gets_the_realised_pairs_and_its_settings(deep):
+    Path("mine.py").write_text(OWN)
+    settings = training(deep, epochs=1, strength=5) | {"method": "mine", "module": "mine.py"}
+    stage("train", settings, **training_files("rl"), out="mine")
+    assert json.loads(Path("mine/got.json").read_text()) == {
+        "pairs": [
+            {"id": name, "prompt": [{"role": "user", "content": content}], "kappa": kappa, "correct": correct}
+            for name, (content, kappa, correct) in zip(("n2", "n3", "n4"), SHOWN[2:], strict=True)
+        ],
+        "stage": STAGE | {"epochs": 1, "strength": 5},
+        "seed": 11,
+    }
+
+
+# What the confidence LLM says
+
+
+@pytest.fixture(scope="module")
+def judge(deep, tmp_path_factory) -> Path:
+    """A confidence LLM that has learnt to state confidences, and not yet the same for all."""
+    root = tmp_path_factory.mktemp("judge")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(root)
+        stage(
+            "sft",
+            training(deep, "full", target="kappa", epochs=60, batch_size=5),
+            **training_files("sft", "rl"),
+            out="sft",
+        )
+    return root / "sft"
+
+
+def constrained(plain: Plain, content: str) -> int:
+    """The value that greedy decoding states where only the tokens of a value, or its end, may follow."""
+    end = plain.tokenizer.eos_token_id
+    values = {percent: [*plain.ids(f"Confidence: {percent}"), end] for percent in range(101)}
+    done: list[int] = []
+    while True:
+        following = sorted(
+            {ids[len(done)] for ids in values.values() if ids[: len(done)] == done and len(ids) > len(done)}
+        )
+        if not following:
+            return next(percent for percent, ids in values.items() if ids == done)
+        with torch.no_grad():
+            scores = plain.model(torch.tensor([plain.prompt(content) + done])).logits[0, -1].softmax(-1)
+        digits = [token for token in following if token != end]
+        # Whatever is no digit that goes on ends the value.
+        share = {token: scores[token].item() for token in digits}
+        if len(digits) < len(following):
+            share[end] = 1 - sum(share.values())
+        done.append(max(share, key=share.__getitem__))
+
+
+@pytest.mark.parametrize("which", ["untrained", "trained"])
+def test_a_stated_confidence_is_that_of_the_greedy_text_with_mean_and_mass_of_the_distribution(deep, judge, which):
+    questions = [*QUESTIONS, asked("q3", "elk"), asked("q4", "dog")]
+    samples = [
+        *TESTED,
+        sampled("q3", "test", ["elk"], [True], greedy("elk", True)),
+        sampled("q4", "test", ["cat"], [False], greedy("cat", False)),
+    ]
+    settings = NAMED | {"model": source(deep), "reader": "transformers", "mode": True}
+    weights = {"weights": judge} if which == "trained" else {}
+    files = {"prompts": write("test.jsonl", questions), "samples": write("samples.jsonl", samples[::-1])}
+    stage("state", settings, **files, **weights, readout="mean", out="stated.jsonl")
+    plain = Plain(judge if which == "trained" else deep)
+    rows = lines("stated.jsonl")
+    assert [row["id"] for row in rows] == ["q0", "q1", "q2", "q3", "q4"]
+    for row, question, record in zip(rows, questions, samples, strict=True):
+        answer, correct = record["greedy"]["answer"], record["greedy"]["correct"]
+        content = JUDGE.format(question=question["question"], answer=f"<{answer}>" if answer else "(none)")
+        logprobs = plain.distribution(content)
+        share = np.exp(logprobs - np.logaddexp.reduce(logprobs))
+        text = plain.written(content, 12)
+        said = re.fullmatch(r"Confidence: (\d{1,2}|100)", text)
+        percent = int(said[1]) if said else constrained(plain, content)
+        assert row == {
+            "id": question["id"], "answer": answer, "correct": correct, "f1": None, "stated": percent / 100,
+            "mean": pytest.approx(float(share @ np.arange(101) / 100), abs=5e-3), "mass": pytest.approx(np.exp(logprobs).sum(), abs=1e-2),
+            "raw": text if said else [text, f"Confidence: {percent}"], "retried": said is None,
+            "mode": int(logprobs.argmax()) / 100, "confidence": row["mean"],
+        }  # fmt: skip
+    retried = {row["retried"] for row in rows}
+    assert retried == {True} if which == "untrained" else False in retried
+
+
+def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep, judge):
+    twice = TRAINING["rl"] + [asked("n5", "dog")]  # the first prompt once more
+    surrogate = SURROGATE + "n5,rl,2,4,0.5,dog,1\n"
+    Path("surrogate.csv").write_text(surrogate)
+    settings = NAMED | {
+        "model": source(deep),
+        "reader": "transformers",
+        "candidates": 3000,
+        "temperature": 4.0,
+        "seed": 1,
+    }
+    stage(
+        "candidates",
+        settings,
+        surrogate="surrogate.csv",
+        prompts={"rl": write("rl.jsonl", twice)},
+        weights=judge,
+        out="candidates.jsonl",
+    )
+    rows, plain = lines("candidates.jsonl"), Plain(judge)
+    assert [(row["id"], row["kappa"], row["correct"]) for row in rows] == [
+        ("n2", 0.5, True), ("n3", 0.0, False), ("n4", 1.0, True), ("n5", 0.5, True)
+    ]  # fmt: skip
+    for row, (content, *_) in zip(rows, [*SHOWN[2:], SHOWN[2]], strict=True):
+        logprobs, drawn = plain.distribution(content), Counter(round(100 * value) for value in row["confidences"])
+        assert row["stated"] == constrained(plain, content) / 100
+        likely = np.flatnonzero(logprobs > logprobs.max() - math.log(500)).tolist()
+        assert [row["logprobs"][percent] for percent in likely] == pytest.approx(logprobs[likely].tolist(), abs=2e-3)
+        assert row["raw"] == [f"Confidence: {round(100 * value)}" for value in row["confidences"]]
+        own = [logprobs[round(100 * value)] for value in row["confidences"]]
+        assert row["completion_logprobs"] == pytest.approx(own, abs=2e-3)
+        weights = np.exp(plain.before_ends(content) / 4)
+        share = weights / weights.sum()
+        assert sum(drawn.values()) == 3000 and share.max() < 0.9
+        for percent in np.flatnonzero(share > 0.01).tolist():
+            assert drawn[percent] / 3000 == pytest.approx(share[percent], abs=4 * math.sqrt(share[percent] / 3000))
+    assert rows[0]["confidences"] != rows[3]["confidences"], "the same prompt under another id"
+    modes = [int(np.argmax(row["logprobs"])) / 100 for row in rows]
+    assert modes != [row["stated"] for row in rows], "the stated value is told from the likeliest one"
