@@ -612,7 +612,9 @@ def test_a_stated_confidence_is_that_of_the_greedy_text_with_mean_and_mass_of_th
     assert retried == {True} if which == "untrained" else False in retried
 
 
-def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep, judge):
+@pytest.mark.parametrize("which", ["adapter", "whole"])
+def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep, judge, trained, which):
+    weights = judge if which == "whole" else trained["sft"]
     twice = TRAINING["rl"] + [asked("n5", "dog")]  # the first prompt once more
     surrogate = SURROGATE + "n5,rl,2,4,0.5,dog,1\n"
     Path("surrogate.csv").write_text(surrogate)
@@ -628,10 +630,11 @@ def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep
         settings,
         surrogate="surrogate.csv",
         prompts={"rl": write("rl.jsonl", twice)},
-        weights=judge,
+        weights=weights,
         out="candidates.jsonl",
     )
-    rows, plain = lines("candidates.jsonl"), Plain(judge)
+    rows = lines("candidates.jsonl")
+    plain = Plain(judge) if which == "whole" else Plain(deep, weights)
     assert [(row["id"], row["kappa"], row["correct"]) for row in rows] == [
         ("n2", 0.5, True), ("n3", 0.0, False), ("n4", 1.0, True), ("n5", 0.5, True)
     ]  # fmt: skip
@@ -643,11 +646,12 @@ def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep
         assert row["raw"] == [f"Confidence: {round(100 * value)}" for value in row["confidences"]]
         own = [logprobs[round(100 * value)] for value in row["confidences"]]
         assert row["completion_logprobs"] == pytest.approx(own, abs=2e-3)
-        weights = np.exp(plain.before_ends(content) / 4)
-        share = weights / weights.sum()
+        heated = np.exp(plain.before_ends(content) / 4)
+        share = heated / heated.sum()
         assert sum(drawn.values()) == 3000 and share.max() < 0.9
         for percent in np.flatnonzero(share > 0.01).tolist():
             assert drawn[percent] / 3000 == pytest.approx(share[percent], abs=4 * math.sqrt(share[percent] / 3000))
     assert rows[0]["confidences"] != rows[3]["confidences"], "the same prompt under another id"
     modes = [int(np.argmax(row["logprobs"])) / 100 for row in rows]
-    assert modes != [row["stated"] for row in rows], "the stated value is told from the likeliest one"
+    if which == "adapter":
+        assert modes != [row["stated"] for row in rows], "the stated value is told from the likeliest one"
