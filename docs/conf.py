@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 
-project = "ORCE, reproduced"
+project = "ORCE, reimplemented from the paper"
 root_doc = "README"
 include_patterns = ["*.md", "docs/**.md"]
 exclude_patterns = [".*", "site", "results", "evidence", "tests", "workflow"]

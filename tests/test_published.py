@@ -253,12 +253,9 @@ def made():
 
 @pytest.fixture
 def docs(tmp_path):
-    """A copy of the pages, to change."""
-    shutil.copytree(EVIDENCE, tmp_path / "docs" / "evidence")
-    shutil.copytree(recompute.DOCS / "field", tmp_path / "docs" / "field")
-    for page in ("evidence.md", "field.md"):
-        shutil.copy(recompute.DOCS / page, tmp_path / "docs")
-    return tmp_path / "docs"
+    """A copy of README and the pages, to change."""
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return shutil.copytree(recompute.DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("images", "*.ipynb"))
 
 
 def turned(text: str) -> str:
@@ -291,6 +288,59 @@ def test_a_word_that_is_not_the_verdict_on_its_interval_is_found(page, made, doc
     path.write_text(re.sub(r"\bbetter\b", "worse", path.read_text()))
     said = [line for line in recompute.differing(made, docs) if line.startswith(f"{path.name}: ")]
     assert any(re.search(recompute.QUOTED, line) and "worse" in line for line in said)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("page", "quote", "changed", "fault"), cases("page_claims"))
+def test_a_changed_claim_of_a_page_is_found(page, quote, changed, fault, made, docs):
+    path = docs / page
+    text = path.read_text()
+    assert quote in text
+    path.write_text(text.replace(quote, changed, 1))
+    said = recompute.differing(made, docs)
+    assert said and all(line.startswith(f"{path.name}: ") for line in said)
+    assert any(fault in line for line in said)
+
+
+@pytest.mark.parametrize(("page", "fault"), cases("claims"))
+def test_a_sentence_names_its_reading_its_verdict_and_what_is_collapsed(page, fault):
+    """On three contrasts, of which that of the statements is between collapsed rows."""
+    known = recompute.contrasts_by_interval([[
+        ["reading", "contrast", "difference", "verdict", "collapsed"],
+        ["stated", "orce - sft", "-0.020 [-0.030, -0.010]", "better", "both"],
+        ["mean", "orce - sft", "-0.001 [-0.004, +0.002]", "no difference that matters", "second"],
+        ["--", "probe - free", "+0.040 [+0.030, +0.050]", "worse", ""],
+    ]])  # fmt: skip
+    said = recompute.page_faults(page, known)
+    assert said == [] if fault is None else len(said) == 1 and fault in said[0], said
+
+
+def test_a_table_of_judges_without_a_reading_in_its_head_is_found():
+    numbers = ["ORCE", "0.301"]
+    assert recompute.head_has_reading([["arm", "AURC, stated"], numbers])
+    assert recompute.head_has_reading([["arm", "reading", "AURC"], ["ORCE", "mean", "0.301"]])
+    assert recompute.head_has_reading([["arm", "AURC"], ["orce:stated", "0.301"]])
+    assert recompute.head_has_reading([["arm", "AURC"], ["linear probe", "0.301"]])
+    assert not recompute.head_has_reading([["arm", "AURC"], numbers])
+
+
+def test_a_contrast_says_which_of_its_rows_are_collapsed_and_in_how_many_cells():
+    right = recompute.pd.Series([True] * 4 + [False] * 6)
+    ranked = recompute.pd.Series([0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.0])
+    zeros, sure = ranked * 0, ranked * 0 + 1
+    items = recompute.pd.DataFrame({"id": range(10), "group": "a", "correct": right})
+    marks = recompute.collapsed_arms({
+        "one": (items, recompute.pd.DataFrame({"a": zeros, "b": sure, "c": ranked})),
+        "two": (items, recompute.pd.DataFrame({"a": ranked, "b": sure, "c": ranked})),
+    })  # fmt: skip
+    assert marks["one"]["a"] == "only 1 distinct confidence" and marks["two"]["a"] == ""
+    one, both = [marks["one"]], [marks["one"], marks["two"]]
+    assert recompute.collapsed_sides("a - b", one) == "both"
+    assert recompute.collapsed_sides("a - c", one) == "first"
+    assert recompute.collapsed_sides("c - b", both) == "second"
+    assert recompute.collapsed_sides("a - b", both) == "both in 1 of 2"
+    assert recompute.collapsed_sides("a - c", both) == "first in 1 of 2"
+    assert recompute.collapsed_sides("c - c", both) == ""
 
 
 def test_an_item_that_changes_its_side_changes_the_tables(tmp_path):
@@ -346,3 +396,12 @@ def test_a_picture_of_contrasts_has_at_most_six_rows_and_no_names_of_the_code():
         panels, names = made["draw"](rows, "AURC").axes, {row[1] for row in rows}
         assert len(panels) <= 4 and len(names) <= 6 and sum(len(axes.collections) for axes in panels) >= len(rows)
         assert not [word for row in rows for word in row[:2] if "_" in word or "SC" in word]
+
+
+def test_the_picture_by_labels_has_a_line_for_each_judge_on_a_log_axis_by_both_readings():
+    made = runpy.run_path(str(ROOT / "docs" / "contrasts.py"))
+    for axes in made["by_labels"]().axes:
+        lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
+        assert [line.get_label() for line in lines] == [label for label, *_ in made["JUDGES"].values()]
+        assert axes.get_xscale() == "log" and all([*line.get_xdata()] == [320, 960, 2000] for line in lines)
+        assert len(axes.collections) == len(lines), "a band for each"
