@@ -300,7 +300,7 @@ def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(t
     assert "Mine" in Path("paper_tables/items.tex").read_text()
     capsys.readouterr()
     assert main(["compare", "results/items/given", "--methods", "given_sft_all", "given_orce"]) == 0
-    assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE less SFT-all on exams-2"
+    assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE minus SFT-all on exams-2"
 
 
 def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):

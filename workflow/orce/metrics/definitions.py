@@ -210,7 +210,7 @@ def aurc(tally: Tally) -> Values:
 
 @Metric
 def e_aurc(tally: Tally) -> Values:
-    """AURC less the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
+    """AURC minus the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
     n, right = tally.n, tally.right.sum(axis=1)
     head, tail = _harmonic(n)
     best = (n - right - right * ((head[n] - head[right]) + (tail[n] - tail[right]))) / n
@@ -221,7 +221,7 @@ def e_aurc(tally: Tally) -> Values:
 
 @Metric
 def e_aurc_analytic(tally: Tally) -> Values:
-    """AURC less err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper subtracts; above e_aurc."""
+    """AURC minus err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper subtracts; above e_aurc."""
     from scipy import special
 
     right = tally.right.sum(axis=1) / tally.n

@@ -274,7 +274,7 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
 
 
 def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
-    """A note for each model of an ablation: the AURC of every row less ORCE's, on the same items."""
+    """A note for each model of an ablation: the AURC of every row minus ORCE's, on the same items."""
     by_model: dict[str, list[str]] = {}
     for row in spec.rows if spec.kind == "ablation" else []:
         cell = Cell(spec.dataset, row.model)
@@ -290,7 +290,7 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         )
         interval = f"{difference} [{', '.join(bounds)}]" if difference else "undefined"
         by_model.setdefault(row.model, []).append(f"{row.label} {interval}")
-    title = "AURC less that of ORCE on the same items, with its paired 95 % interval"
+    title = "AURC minus ORCE's on the same items, with its paired 95 % interval"
     return [f"{title}: {', '.join(differences)}." for differences in by_model.values()]
 
 

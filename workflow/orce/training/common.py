@@ -273,7 +273,7 @@ def _made_already(record: Path, out: Path) -> bool:
 
 
 def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettings) -> torch.Tensor | None:
-    """log P of the 101 values, less their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
+    """log P of the 101 values minus their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
     weights are not an adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
     chosen = job(settings)
     dtype = chosen.model.dtype
