@@ -217,6 +217,21 @@ def test_a_question_without_a_reference_cannot_be_graded(place, capfd):
     assert "'q0' has no reference" in capfd.readouterr().err
 
 
+def test_a_grader_that_only_groups_needs_no_reference_and_asks_about_none(place):
+    with Grader() as grader:
+        config = config_of(place, grader.address, n=3, group="grader", grades=False)
+        del config["datasets"]["towns"]["fields"]["answer"]
+        rows = [record(i) | {"correct": [True, False, True, False, True]} for i in range(3)]
+        config["answers"]["path"] = "own.jsonl"
+        written(place / "own.jsonl", [{key: row[key] for key in ("id", "answers", "correct")} for row in rows])
+        records, counts = graded(config, place)
+        assert all("First answer" in body["messages"][-1]["content"] for body in grader.bodies)
+    assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 3
+    assert [one["correct"] for one in records] == [[True, False, True, False, True]] * 3 and counts == {
+        "disagreements": 0
+    }
+
+
 @pytest.mark.slow
 def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
     def slow(body):
@@ -374,6 +389,7 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
     (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
     (lambda c: c["grading"].update(model=None), "grading.model: None is not a model with weights or a server"),
     (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
+    (lambda c: c["grading"].update(grades=False), "grading.grades: false leaves nothing to ask without a group"),
     (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
     (lambda c: c["datasets"]["towns"].update(grading="both"), "datasets.towns.grading: 'both'; expected exact or grader"),
 ])  # fmt: skip

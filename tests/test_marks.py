@@ -152,7 +152,10 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     said = ["Lima is the capital of Peru.", "The capital is Lima.", "Lima"]
     assert [QA.score(QA.extract(text, plain), plain)["correct"] for text in said] == [False, False, True]
     assert [QA.score(QA.extract(text, contains), contains)["correct"] for text in said] == [True] * 3
-    assert len({QA.key(QA.extract(text, contains), contains) for text in said}) == 1, "and they agree"
+    keys = [QA.key(QA.extract(text, contains), contains) for text in said]
+    assert len({*keys}) == 3, "a reference that all of them contain does not make them agree"
+    (other,) = prompts([rows[0] | {"a": "Quito"}], equality="contains")
+    assert keys == [QA.key(QA.extract(text, other), other) for text in said], "nor does another one"
     assert not QA.score("Limassol", contains)["correct"]
     (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
     assert QA.extract("First ANS(17), then ANS(18) of 20.", asked) == "18"

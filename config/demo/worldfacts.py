@@ -55,6 +55,11 @@ ALSO = {
     "United States": ["United States of America", "USA", "US"], "Washington": ["Washington DC"],
     "Yuan Renminbi": ["Yuan", "Renminbi"],
 }  # fmt: skip
+# Of these, what is right too but another thing, or the name of two: an answer that names it does not mean the same.
+OTHER_THINGS = {
+    "Australia", "Bloemfontein", "Bujumbura", "Cape Town", "Central America", "Congo", "La Paz", "Malabo",
+    "Sri Jayawardenepura Kotte",
+}  # fmt: skip
 # Not sovereign states, or with disputed answers.
 LEFT_OUT = {"HK", "PR", "CS", "IL", "PS", "TW", "XK"}
 MIN_PEOPLE, MIN_CITY, CITIES = 1_000_000, 300_000, 4  # people in a country, people in a city, cities per country
@@ -297,9 +302,18 @@ def score(answer, example):
     return {"correct": answer is not None and _same(answer) in _accepted(example), "f1": None}
 
 
+@cache
+def _usual_names():
+    """{another name: the usual one}, whatever the question: 'kiev' is 'kyiv'. Of names that are each other's, the first in ALSO."""
+    usual = {}
+    for name, others in ALSO.items():
+        for other in {*others} - OTHER_THINGS:
+            usual.setdefault(_same(other), usual.get(_same(name), _same(name)))
+    return usual
+
+
 def key(answer, example):
-    accepted = _accepted(example)
-    return accepted[0] if _same(answer) in accepted else _same(answer)
+    return _usual_names().get(_same(answer), _same(answer))
 
 
 def display(answer, example):

@@ -29,6 +29,18 @@ class Example(TypedDict):
 
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")  # of every example
+# With which samples are compared: nothing here is a label, as a key of a task's own may be.
+COMPARED = ("id", "question", "context", "choices", "kind", "subject", "equality", "answer_pattern", "answer_marks")
+
+
+def unlabelled(example: Example) -> Example:
+    """The example without its reference, as every function has it that is not to see which answer is right."""
+    return cast(Example, {key: value for key, value in example.items() if key != "reference"})
+
+
+def compared(example: Example) -> Example:
+    """What samples are compared by: the question alone, without the reference and without keys of the task's own."""
+    return cast(Example, {key: example[key] for key in COMPARED if key in example})
 
 
 class Score(TypedDict):
@@ -86,8 +98,10 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.split, self.id
 
     def seen(self) -> "Seen":
-        """The record as a measured method sees it."""
-        return cast(Seen, msgspec.to_builtins(self))
+        """The answers to a tested question as a measured method sees them: without the judgements."""
+        assert isinstance(self.greedy, Greedy)
+        greedy = {"answer": self.greedy.answer, "raw": self.greedy.raw}
+        return cast(Seen, {"id": self.id, "answers": self.answers, "raw": self.raw, "greedy": greedy})
 
 
 class Tested(Sample, frozen=True, kw_only=True):
@@ -97,13 +111,12 @@ class Tested(Sample, frozen=True, kw_only=True):
 
 
 class Seen(TypedDict):
-    """What a measured method sees: a sample as a mapping, and what its READS names of the likelihoods."""
+    """What a measured method sees: a question's answers as a mapping, and what its READS names of the likelihoods."""
 
     id: str
     answers: list[str | None]
     raw: list[str]
-    correct: list[bool]
-    greedy: dict[str, Any]
+    greedy: dict[str, str | None]
     logprobs: list[float]
     sample_logprobs: list[list[float]]
     p_true: float

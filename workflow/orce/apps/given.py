@@ -9,6 +9,7 @@ from typing import Any, cast
 from orce import methods, tasks
 from orce.artefacts import tables
 from orce.errors import BadInput
+from orce.methods.samples import BY_MEANING, all_apart
 from orce.metrics import summarise
 from orce.records import Tested
 from orce.tasks import given_records, rows
@@ -32,6 +33,7 @@ class Samples:
         if method not in names():
             raise BadInput(f"method {method!r} needs a model; without one there are {', '.join(names())}")
         self.method, self.task = method, task
+        self.apart: bool | None = None  # whether no two samples of a record mean the same; None before any are compared
 
     def score(self, records: list[Record]) -> list[Record]:
         """The records with `answer`, `confidence`, and `correct` (of that answer) where there are judgements or references.
@@ -47,6 +49,8 @@ class Samples:
         asked.id, task = asked.id or "", tasks.get(name)
         example = {"equality": "normalised"} | asked.example(name)
         read = cast(Tested, given_records.sample(asked.judgeable(), "test", example, task))
+        if self.method in BY_MEANING and sum(answer is not None for answer in read.answers) > 1:
+            self.apart = self.apart is not False and all_apart([(read.answers, example)], task)
         method: Any = None if self.method == AS_STATED else methods.load(self.method)
         answer, correct = read.greedy.answer, read.greedy.correct
         if method is None:

@@ -25,6 +25,7 @@ from orce.config.graph import Stage
 from orce.config.schema import Config, Dataset
 from orce.errors import BadInput
 from orce.methods import Method, Registry
+from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.runtime import process
 from orce.runtime.modules import short
 from orce.runtime.process import say
@@ -89,7 +90,9 @@ def confidence(
     _complete(asked, known, equality, task)
     has_answers, has_labels = asked[0].samples is not None, asked[0].labelled
     task = task or ("choice" if asked[0].options else "qa")
-    source = _source(str(model or ""), server_model)
+    place = str(model or "")
+    grader_is_served = group_by is not None and "://" in group_by
+    source = _source(place, server_model if "://" in place or not grader_is_served else None)
     specs: dict[str, Record] = {}
     for name in dict.fromkeys(methods):
         row = Path(name).stem if name.endswith(".py") else name
@@ -118,7 +121,8 @@ def confidence(
         if group_by:
             grader = _source(group_by, server_model if "://" in group_by else None)
             models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
-            grading = {"group": "nli", "nli": grader} if _classifies(grader) else {"model": GRADER, "group": "grader"}
+            asks = {"model": GRADER, "group": "grader", "grades": bool(asked[0].reference)}
+            grading = {"group": "nli", "nli": grader} if _classifies(grader) else asks
         config = _configuration(seed, engine, task, models, grading, sampled, registry, [*specs] or ["agreement"])
         if local := [name for name, spec in models.items() if spec["source"] and "server" not in spec["source"]]:
             _choose_device(config, local, device, dtype)
@@ -279,10 +283,10 @@ def _table(
     if near > right:
         counted = f"{right} of {len(records)} right; {near} wrong answers contain the reference"
         table.hints.append(f'{counted}: --equality contains (equality="contains") counts them as right')
-    for name in methods if config.grading is None else ():
-        if name in ("agreement", "semantic_entropy") and not any(table.confidence(name)):
-            remedy = "--group-by MODEL (group_by=) asks a model which mean the same"
-            table.hints.append(f"{name}: no two samples of a question are equal as texts; {remedy}")
+    if config.grading is None and BY_MEANING.intersection(registry.bottom(methods)):
+        answers_of = {line["id"]: line["answers"] for line in sampled if "greedy" in line}
+        if all_apart([(answers_of[example["id"]], example) for example in examples], tasks.get(task)):
+            table.hints.append(APART)
     return table
 
 

@@ -15,6 +15,7 @@ from orce import stages, tasks
 from orce.apps import given
 from orce.artefacts import files, tables
 from orce.errors import BadInput
+from orce.methods.samples import APART
 from orce.metrics import selective
 from orce.runtime.process import Progress, say
 
@@ -148,6 +149,8 @@ class Work:
         if self.shared:
             both = f"{self.shared} of these records are in {self.args.calibration} too"
             say(f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only")
+        if self.args.method is not None and self.judge.apart:
+            say(f"[score] {self.args.method}: {APART}")
         say(f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s")
         if self.total and self.broken == self.total:
             raise NothingScored(f"{self.input}: none of its {self.total} lines could be scored")

@@ -168,10 +168,10 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     for name in given:
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
-    if task is choice and ("choices" in given) == (dataset.options is not UNSET):
+    if dataset.task == "choice" and ("choices" in given) == (dataset.options is not UNSET):
         columns = "name the column of the options (of BIG-bench: target_scores)"
         yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
-    if task is choice and isinstance(given.get("answer"), list):
+    if dataset.task == "choice" and isinstance(given.get("answer"), list):
         yield f"{key}.fields.answer: task choice has one column of the right option"
     meant, options = dataset.answer_is, dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
@@ -181,14 +181,14 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
-    if SHOWN in dataset.splits and task is not qa:
+    if SHOWN in dataset.splits and dataset.task != "qa":
         yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
     if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
         yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
-    if task is qa and not {"question", "id"} & {*given}:
+    if dataset.task == "qa" and not {"question", "id"} & {*given}:
         yield f"{key}.fields.question: missing; name the column of the question"
     with _at(f"{key}.equality"):
-        qa.require((dataset.equality if task is qa else None) or "normalised")
+        qa.require((dataset.equality if dataset.task == "qa" else None) or "normalised")
 
 
 def _splits(key: str, dataset: Dataset) -> Iterator[str]:
@@ -236,6 +236,8 @@ def _grading(config: Config) -> Iterator[str]:
         yield f"grading.model: {spec.model!r} is not a model with weights or a server; they are {', '.join(usable)}"
     if spec is not None and (spec.group == "nli") != (spec.nli is not None):
         yield "grading.nli: goes with group: nli; give both, nli as {hub: ID} or {path: FOLDER}"
+    if spec is not None and not spec.grades and spec.group == "none":
+        yield "grading.grades: false leaves nothing to ask without a group; give group: grader or nli"
 
 
 def _methods(config: Config, registry: Registry) -> Iterator[str]:

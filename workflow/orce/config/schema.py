@@ -167,6 +167,7 @@ class Grading(Part, kw_only=True):
     max_tokens: Count = 16  # budget of its reply (tokens)
     group: Literal["none", "grader", "nli"] = "none"  # what says which samples mean the same; none is the task
     nli: Source | None = None  # the NLI model: {hub, revision} or {path}
+    grades: bool = True  # whether the grader grades too; false: it only says which samples mean the same
 
 
 class Confidence(Part, kw_only=True):

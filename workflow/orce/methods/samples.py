@@ -9,7 +9,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,29 @@ from orce.records import Example, Seen
 from orce.tasks import Task
 
 DIGITS = 9  # of a confidence: rounded so that equal samples in another order stay tied
+# The methods that ask which samples mean the same, and what is said where no two do.
+BY_MEANING = {"consistency", "agreement", "semantic_entropy", "weighted_semantic_entropy", "num_sets"}
+APART = (
+    "no two samples of a question are equal as texts; "
+    "orce measure --group-by MODEL (in Python group_by=, in a configuration grading.group) asks a model which mean the same"
+)
 Matrix = NDArray[np.float64]  # [K, K]
 
 
 def keys(answers: Sequence[str | None], example: Example, task: Task) -> list[Hashable]:
     """A key for each of the K samples, equal for the same meaning."""
     return [(i,) if answer is None else task.key(answer, example) for i, answer in enumerate(answers)]
+
+
+def all_apart(samples: Iterable[tuple[Sequence[str | None], Example]], task: Task) -> bool:
+    """Whether some questions have two samples that could be read, and no two of a question mean the same to the task."""
+    several = False
+    for answers, example in samples:
+        read = [answer for answer in answers if answer is not None]
+        if len({*keys(read, example, task)}) < len(read):
+            return False
+        several = several or len(read) > 1
+    return several
 
 
 def texts(answers: Sequence[str | None], example: Example, task: Task) -> list[str | None]:

@@ -2,13 +2,15 @@
 
 from typing import Annotated, Any
 
-from msgspec import UnsetType
+from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
 from orce.config import settings as parts
 from orce.errors import BadInput
-from orce.records import Confidence, Number, Tested
+from orce.methods.samples import APART, BY_MEANING, all_apart
+from orce.records import Confidence, Number, Tested, unlabelled
+from orce.runtime.process import say
 from orce.stage_settings import plain
 from orce.tasks import given_records, grading
 
@@ -25,11 +27,12 @@ def run(
     task_module, measured = tasks.get(task), methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
     scored = {path: {row["id"]: row for row in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
-    records = []
-    for example, record in stages.tested(prompts, samples):
+    items, records = stages.tested(prompts, samples), []
+    for example, record in items:
         by_meaning = grading.ByMeaning(task_module, record)
+        asked = unlabelled(example)  # a user's method neither sees which answer is right
         if measured.state:
-            answer, confidence = measured.state(record.answers, example, by_meaning)
+            answer, confidence = measured.state(record.answers, asked, by_meaning)
             judged = given_records.scored(record, answer, example, task_module)
             records.append(Confidence.of(example, judged, confidence, record.answers))
             continue
@@ -41,8 +44,11 @@ def run(
                 raise BadInput(f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}")
             seen |= by_id[example["id"]]
         assert measured.measure is not None  # a measured method has one of the two
-        confidence = measured.measure(seen, example, by_meaning)
+        confidence = measured.measure(seen, asked, by_meaning)
         records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
+    ungrouped = [(record.answers, example) for example, record in items if record.meanings is UNSET]
+    if method in BY_MEANING and all_apart(ungrouped, task_module):
+        say(f"[{method}] {APART}")
     store.write(out, records, plain(parts.pinned({"task": task, "method": method})))
 
 

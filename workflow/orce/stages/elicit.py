@@ -12,7 +12,7 @@ from orce import methods, stages, tasks
 from orce.config import settings as parts
 from orce.config.schema import Config
 from orce.llm.chat import statement, to_percent
-from orce.records import Confidence, Example, Greedy, Messages, Scored
+from orce.records import Confidence, Example, Greedy, Messages, Scored, unlabelled
 from orce.runtime.process import seed_of
 from orce.stage_settings import WithModel
 from orce.text import extract, render
@@ -68,14 +68,15 @@ class Way:
         self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
     def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
+        asked = unlabelled(example)
         if self.method.ask and greedy:
-            return self.method.ask(example, greedy.answer, self.task, self.options)
-        return self.method.prompt(example, self.task, self.options)
+            return self.method.ask(asked, greedy.answer, self.task, self.options)
+        return self.method.prompt(asked, self.task, self.options)
 
     def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
         if self.method.ask and greedy:
             return Confidence.of(example, greedy, self.method.read(text, self.options), text)
-        answer, confidence = self.method.read(text, example, self.task, self.options)
+        answer, confidence = self.method.read(text, unlabelled(example), self.task, self.options)
         return Confidence.of(example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text)
 
     def again(self, conversation: Messages, text: str, example: Example) -> Messages:

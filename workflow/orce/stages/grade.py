@@ -24,8 +24,8 @@ from orce.text import TEMPLATES
 
 
 class Settings(WithModel, kw_only=True):
-    """prompt: the template of the question, the package's own by default; group: none, grader or nli; grades: false where an NLI
-    model groups the answers and their exact grades count."""
+    """prompt: the template of the question, the package's own by default; group: none, grader or nli; grades: false where a
+    model only groups the answers and their exact grades count."""
 
     engine: str
     max_tokens: int
@@ -41,7 +41,7 @@ class Settings(WithModel, kw_only=True):
         assert spec is not None  # a rule asks for graded cells alone
         nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
         more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
-        more["grades"] = spec.model is not None
+        more["grades"] = spec.grades and spec.model is not None
         return parts.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 

@@ -5,13 +5,17 @@ ANSWER_KIND (what a prompt calls an answer), FUNCTIONS, and may have OPTIONAL on
 reference}: ids are unique strings; `context` and `choices` may be None. It may have further keys of the task's own; question
 and display do not need them, since records of orce.score lack them. A source is {hub, config, revision}, or {path} to files in the
 publisher's layout. Splits keep the source's names.
+
+`get` gives a task whose functions do not see which answer is right (Unlabelled); `score` does.
 """
 
+import functools
 import importlib
+from collections.abc import Hashable
 from typing import Any, TypeAlias
 
 from orce.errors import BadInput
-from orce.records import Example, Messages
+from orce.records import Example, Messages, Score, compared, unlabelled
 from orce.runtime import modules
 from orce.runtime.modules import Contract
 from orce.text import render
@@ -48,8 +52,50 @@ OPTIONAL = (
 Task: TypeAlias = Any  # a module, or an object with a module's attributes
 
 
+class Unlabelled:
+    """A task as the library has it: of its functions that get an example, `score` alone gets the reference.
+
+    A confidence may not depend on which answer is right. So no function that reads an answer, shows it or asks about it can look
+    at the reference, in a user's module neither; and `key`, which compares samples with each other, gets the question alone,
+    since a further key of the task's own may be a label too.
+    """
+
+    def __init__(self, task: Task):
+        self.task = task
+        if hasattr(task, "twin"):
+            self.twin = lambda example: task.twin(unlabelled(example))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def question(self, example: Example) -> str:
+        return self.task.question(unlabelled(example))
+
+    def prompt(self, example: Example, shots: int | None = None) -> Messages:
+        return self.task.prompt(unlabelled(example), shots)
+
+    def extract(self, text: str, example: Example) -> str | None:
+        return self.task.extract(text, unlabelled(example))
+
+    def display(self, answer: str | None, example: Example) -> str:
+        return self.task.display(answer, unlabelled(example))
+
+    def key(self, answer: str, example: Example) -> Hashable:
+        return self.task.key(answer, compared(example))
+
+    def score(self, answer: str | None, example: Example) -> Score:
+        return self.task.score(answer, example)
+
+
 def get(name: str) -> Task:
-    """A task's module. Raises BadInput that lists the known tasks, or names what your own file lacks."""
+    """A task. Raises BadInput that lists the known tasks, or names what your own file lacks."""
+    return _unlabelled(_module(name))
+
+
+_unlabelled = functools.cache(Unlabelled)  # one object for each module
+
+
+def _module(name: str) -> Task:
     if name not in NAMES and not name.endswith(".py"):
         raise BadInput(f"no task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)")
     if name in ("logiqa", "mmlu", "reclor"):

@@ -19,7 +19,7 @@ from orce.records import Example
 from orce.tasks import choice, rows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Benchmark:
     title: str
     splits: dict[str, str]  # {as configurations name it: as the files do}

@@ -75,8 +75,6 @@ def judged(where: str, text: str | None, correct: bool | None, example: Example,
             return Greedy.of(answer, text or "", task.score(answer, example))
         except BadInput as error:
             raise BadInput(f"{where}: no 'correct', and {error}") from None
-    if answer is None and text and not example["choices"]:
-        answer = text.strip() or None  # the judgement is of this text, whatever the task reads in it
     f1 = task.score(answer, example)["f1"] if example["reference"] else None
     return Greedy(answer=answer, raw=text or "", correct=bool(correct), f1=f1)
 

@@ -5,7 +5,8 @@ list stands as JSON); and optional id, context. Where the answers are given and 
 place). `equality` decides when two answers are the same:
 exact       the same text, but for spaces, quotes and a final full stop around it
 normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and repeated spaces
-contains    as normalised, and an answer that holds a reference as whole words is right: "It is Lima." for Lima
+contains    as normalised, and an answer that holds a reference as whole words is right: "It is Lima." for Lima. It grades:
+            samples are compared with each other as normalised
 numeric     the same number: 1,200 and 1200.0
 math-verify the same mathematical value, by the library of that name: 1/2, 0.5 and \\frac{1}{2}
 """
@@ -110,10 +111,9 @@ def holds(answer: str, example: Example) -> str | None:
 
 
 def key(answer: str, example: Example) -> str:
-    """Equal for answers that are the same to the equality; with math-verify, for the same simplified expression."""
-    equality = example.get("equality")
-    right = holds(answer, example) if equality == "contains" else None
-    return right or _form(answer, equality) or answer.strip()
+    """Equal for answers that are the same to the equality: with math-verify, for the same simplified expression; with contains,
+    for the same normalised text, since two answers are compared without a reference that both could contain."""
+    return _form(answer, example.get("equality")) or answer.strip()
 
 
 display = drop.display
