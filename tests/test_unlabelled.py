@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ARITHMETIC, ROOT, WORLDFACTS, own_config
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, own_config, prompts_words
 from finished_run import CELL
 from test_apis import FULL, Api, choice
 
 import orce
-from orce import methods
+from orce import methods, tasks
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import cells, check, graph
@@ -449,6 +449,26 @@ def test_a_users_key_that_asks_for_the_reference_is_named_in_one_line(capsys):
     assert main([*words, "--out", "o.jsonl"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if LOOKING in line]
     assert f"{LOOKING} key(), line 35: raised KeyError: 'reference' for question 'q" in line
+
+
+def test_a_worked_example_does_not_answer_its_own_question():
+    """A set may ask the same twice, and a worked example is not to be the label of a test question."""
+    asked = ["Where is Lima?", "Where  is lima?", "Where is Quito?", "Where is Rome?"]
+    files.write_jsonl("test.jsonl", [{"q": text, "a": f"Land {i}"} for i, text in enumerate(asked)])
+    source = {"path": "test.jsonl", "fields": {"question": "q", "answer": "a"}}
+    splits = {"shots": {"from": "test", "size": 2}, "test": {"from": "test", "size": 2}}
+    seen = []
+    for seed in range(8):
+        options = {"dataset": "mine", "task": "qa", "source": source, "splits": splits, "seed": seed, "tests": []}
+        assert main(prompts_words(options, "prompts.jsonl")) == 0
+        for example in files.read_jsonl("prompts.jsonl"):
+            *shown, _ = tasks.get("qa").prompt(example)
+            answers = [turn["content"] for turn in shown if turn["role"] == "assistant"]
+            repeats = "ima?" in example["question"] and any("ima?" in turn["content"] for turn in shown)
+            seen.append(len(answers))
+            assert not repeats
+        Path("prompts.jsonl").unlink()
+    assert {*seen} == {1, 2}, "one is left out where it repeats the question, and none elsewhere"
 
 
 APART = "no two samples of a question are equal as texts; orce measure --group-by MODEL"

@@ -25,7 +25,7 @@ class Example(TypedDict):
     equality: NotRequired[str]
     answer_pattern: NotRequired[str]
     answer_marks: NotRequired[list[str]]
-    worked: NotRequired[list[list[str]]]  # [question, answer] of each worked example in its prompt
+    worked: NotRequired[list[list[str] | None]]  # [question, answer] of each worked example; None for its own question
 
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")  # of every example

@@ -17,7 +17,7 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.stage_settings import Settings as Base
 from orce.tasks import choice, rows
-from orce.tasks.examples import SHOWN, cut, overlaps
+from orce.tasks.examples import SHOWN, cut, normalise, overlaps
 
 
 class Settings(Base, kw_only=True):
@@ -57,8 +57,9 @@ def run(settings: Settings, split: str, out: str, manifest: str):
     examples = draw(settings, split)
     if SHOWN in settings.splits:
         shown = worked(settings)
-        for example in examples:
-            example["worked"] = shown
+        for example in examples:  # the answer to its own question is not shown
+            own = normalise(example)
+            example["worked"] = [None if text == own else pair for text, pair in shown]
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
     lines += [
@@ -135,12 +136,12 @@ def draw(settings: Settings, split: str) -> list[Example]:
     return [pool[i] for i in sorted(order[span])]
 
 
-def worked(settings: Settings) -> list[list[str]]:
-    """[question, answer] of the worked examples; of several accepted answers the first."""
+def worked(settings: Settings) -> list[tuple[str, list[str]]]:
+    """The normalised text and [question, answer] of each worked example; of several accepted answers the first."""
     task, examples = tasks.get(settings.task), draw(settings, SHOWN)
     if not all(example["reference"] for example in examples):
         raise BadInput(f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)")
-    return [[task.question(example), example["reference"][0]] for example in examples]
+    return [(normalise(example), [task.question(example), example["reference"][0]]) for example in examples]
 
 
 def loaded(task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:

@@ -75,7 +75,8 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     if shots is not None and not 0 <= shots <= len(worked):
         raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
     turns: list[dict] = []
-    for text, reply in [*worked[:shots], (question(example), "")]:
+    shown = [pair for pair in worked[:shots] if pair is not None]
+    for text, reply in [*shown, (question(example), "")]:
         turns.append({"role": "user", "content": text if turns else render("qa", question=text, kind=kind)})
         turns.append({"role": "assistant", "content": reply})
     return turns[:-1]
