@@ -121,6 +121,9 @@ def test_a_killed_training_of_two_processes_resumes_from_its_last_checkpoint(run
 def test_two_processes_train_as_one(runs, which):
     logs = [json.loads((runs / name / which / "training_log.json").read_text()) for name in ("one", "two")]
     assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
+    for name in ("rewards/accuracies", "rewards/margins") if which == "dpo" else ():
+        shown = [[entry[name] for entry in log] for log in logs]
+        assert shown[1] == pytest.approx(shown[0], rel=1e-3, abs=1e-6), f"{name} of the pairs of both processes"
     name = "model.safetensors" if which == "full" else "adapter_model.safetensors"
     one, two = (load_file(runs / run / which / name) for run in ("one", "two"))
     assert one.keys() == two.keys()

@@ -424,6 +424,46 @@ def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone
     assert margins[1] > margins[0]
 
 
+SEVEN = [  # of seven lengths, and of opposite preferences, so that a model of few steps learns some of them only
+    Pair(
+        id=str(i),
+        prompt=[{"role": "user", "content": f"Is {'so ' * (i + 1)}right?"}],
+        chosen=turn(90 if i % 2 else 10),
+        rejected=turn(10 if i % 2 else 90),
+    )
+    for i in range(7)
+]
+
+
+@pytest.mark.slow
+def test_the_rewards_in_the_log_are_means_over_the_pairs_of_a_step_however_it_is_cut(
+    settings, warm, tmp_path, monkeypatch
+):
+    """As TRL's: of seven pairs every share is a number of sevenths, whatever the sizes of the micro-batches."""
+    settings["stage"] |= {"batch_size": 7, "epochs": 3}
+    logs = []
+    for tokens, sizes in ((4096, [7]), (180, [6, 1]), (100, [3, 2, 2])):
+        out = tmp_path / str(tokens)
+        monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
+        cut, seen = dpo.DpoTrainer.cut, []
+
+        def noted(trainer, rows, cut=cut, seen=seen):
+            parts = cut(trainer, rows)
+            seen.append([len(part["reference"]) for part in parts])
+            return parts
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(dpo.DpoTrainer, "cut", noted)
+            dpo.train(SEVEN, settings, warm, warm, out)
+        assert seen == [sizes] * 3
+        logs.append([(entry["rewards/accuracies"], entry["rewards/margins"]) for entry in log_of(out)])
+    right = [7 * accuracy for accuracy, _ in logs[0]]
+    assert right == [0, pytest.approx(round(right[1])), pytest.approx(round(right[2]))]
+    assert 0 < right[1] < 7, "a case that could not tell a mean of means from a mean"
+    for cut_smaller in logs[1:]:
+        assert np.array(cut_smaller) == pytest.approx(np.array(logs[0]), rel=1e-3, abs=1e-6)
+
+
 def drawn_by(settings, folder):
     """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
     judge = TransformersReader(language_model.load(settings["model"], str(folder)))

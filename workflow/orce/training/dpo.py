@@ -56,25 +56,36 @@ class DpoTrainer(PackedTrainer[Compared]):
     def __init__(self, rows: Sequence[Compared], beta: float, **more):
         super().__init__(rows, **more)
         self.beta = beta
-        self.seen: dict[str, list[float]] = {"rewards/accuracies": [], "rewards/margins": []}  # of a step's parts
+        # For the log, of each micro-batch of a step: its pairs, those with a positive margin, and the sum of the margins.
+        self.outcomes: list[torch.Tensor] = []
+        self.parts = 0  # micro-batches of the step
 
     def collate(self, rows: Sequence[Compared]) -> Batch:
         return super().collate(rows) | {"reference": torch.tensor([row.reference for row in rows])}
 
     def cut(self, rows: Sequence[Compared]) -> list[Batch]:
-        self.seen = {name: [] for name in self.seen}
-        return super().cut(rows)
+        parts = super().cut(rows)
+        self.outcomes = []
+        self.parts = len(parts)
+        return parts
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
         logprobs = path_logprobs(node_logprobs(model, inputs), inputs)  # [B, 2]
         reference = inputs["reference"].to(logprobs)
         gain = self.beta * (logprobs - reference).detach()
-        self.seen["rewards/accuracies"].append((gain[:, 0] > gain[:, 1]).float().mean().item())
-        self.seen["rewards/margins"].append((gain[:, 0] - gain[:, 1]).mean().item())
+        margin = gain[:, 0] - gain[:, 1]
+        self.outcomes.append(torch.stack([torch.ones_like(margin), (margin > 0).to(margin), margin]).sum(1))
         return preference_loss(logprobs, reference, self.beta)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        super().log(logs | {name: sum(means) / len(means) for name, means in self.seen.items() if means}, start_time)
+        """Adds TRL's `rewards/accuracies` and `rewards/margins`: means over the pairs of a step, in all processes."""
+        if "loss" in logs:  # of a step, not the summary at the end
+            own = self.outcomes[
+                : self.parts
+            ]  # beside several processes the last micro-batch may come again, with weight 0
+            pairs, right, margins = self.accelerator.reduce(torch.stack(own).sum(0), "sum").tolist()
+            logs = logs | {"rewards/accuracies": right / pairs, "rewards/margins": margins / pairs}
+        super().log(logs, start_time)
 
 
 def reference_logprobs(lm, data: Sequence[Compared], tokens: int, label: str, dtype="float32") -> list[Compared]:
