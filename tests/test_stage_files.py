@@ -598,9 +598,8 @@ def evaluated(**more) -> tuple[dict, dict]:
         for (name, confidence, right, _), mean in zip(ITEMS, MEANS, strict=True)
     ]
     kappas = "".join(f"{name},test,1,4,{kappa},ant,1\n" for name, *_, kappa in ITEMS[::-1])
-    Path("surrogate.csv").write_text(
-        f"id,split,n_correct,n_samples,kappa,answer,answer_correct\nm0,rl,1,4,0.0,ant,1\n{kappas}"
-    )
+    head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
+    Path("surrogate.csv").write_text(f"{head}{kappas}m0,rl,1,4,0.0,ant,1\n")
     settings = {
         "dataset": "words",
         "model": "m",

@@ -169,6 +169,18 @@ def test_likelihoods_are_of_the_greedy_reply_and_p_true_of_the_letter_a_after_th
         assert abs(row["p_true"] - 0.5) > 0.01, "told from its opposite"
 
 
+def test_the_thoughts_before_an_answer_have_no_part_in_its_likelihood(deep):
+    reply = greedy("ant", True, "<think>so</think>ant")
+    samples = write("samples.jsonl", [sampled("q0", "test", ["ant"], [True], reply)])
+    settings = NAMED | {"model": source(deep), "shots": None}
+    stage("likelihoods", settings, prompts=write("test.jsonl", QUESTIONS[:1]), samples=samples, out="greedy.jsonl")
+    plain = Plain(deep)
+    with torch.no_grad():
+        (whole,) = plain.logprobs("Task: Say ant.", [plain.ids(reply["raw"])])
+    thoughts = len(plain.ids("<think>so</think>"))
+    assert lines("greedy.jsonl")[0]["logprobs"] == pytest.approx(whole[thoughts:].tolist(), abs=1e-4)
+
+
 def test_the_log_probabilities_of_samples_are_those_of_each_text_in_its_order(deep):
     plain = Plain(deep)
     for row, record, question in zip(read_likelihoods(deep, "samples"), TESTED, QUESTIONS, strict=True):
