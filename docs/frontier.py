@@ -5,6 +5,7 @@ besides the greedy answer's, its statements by a judge, and the graded questions
 they hardly change a ranking.
 """
 
+import math
 from pathlib import Path
 
 import matplotlib as mpl
@@ -23,7 +24,7 @@ STYLE = {
 
 
 def stored() -> pd.DataFrame:
-    """A line for each method of each data set: label, value, low and high of its AUROC, and the group of the method."""
+    """A line for each method of each data set: value, low and high of its AUROC, and the group of the method."""
     metrics = pd.concat([pd.read_csv(DOCS / "field" / f"{name}.csv") for name in ("metrics", "wikidata")])
     needs = pd.read_csv(DOCS / "field" / "needs.csv")
     needs["group"] = [group(method) for method in needs.itertuples()]
@@ -47,13 +48,13 @@ def draw(methods: pd.DataFrame) -> Figure:
     best = means.groupby("group").max().sort_values(ascending=False)
     figure = Figure(figsize=(6.9, 6.8))
     axes = figure.subplots()
-    heights, names, height = {}, {}, 0.0
+    left = math.floor(20 * methods["low"].min()) / 20  # no interval is cut
+    heights, height = {}, 0.0
     for title in best.index:
-        axes.text(0.285, height, title, fontweight="bold", va="center", bbox={"color": "white", "pad": 1})
+        axes.text(left, height, title, fontweight="bold", va="center", bbox={"color": "white", "pad": 1})
         for method in means[title].sort_values(ascending=False).index:
             height -= 1
             heights[method] = height
-            names[method] = methods.loc[methods["method"] == method, "label"].iloc[0]
         height -= 1.4
     for i, (dataset, (label, color, marker)) in enumerate(SETS.items()):
         rows = methods[methods["dataset"] == dataset]
@@ -61,8 +62,8 @@ def draw(methods: pd.DataFrame) -> Figure:
         axes.hlines(places, rows["low"], rows["high"], color=color, linewidth=0.7, alpha=0.6)
         axes.plot(rows["value"], places, marker, color=color, markersize=3.6, label=label)
     axes.axvline(0.5, color="#767676", linewidth=0.7, linestyle=(0, (4, 2)))
-    axes.set_yticks([*heights.values()], [*names.values()])
-    axes.set_xlim(0.28, 1)
+    axes.set_yticks([*heights.values()], [*heights], fontfamily="monospace", fontsize=7)  # as one types them
+    axes.set_xlim(left, 1)
     axes.set_ylim(height + 0.8, 0.8)
     axes.set_xlabel("AUROC with its 95 % interval; 0.5 is chance")
     figure.legend(loc="outside upper right", ncols=len(SETS))
