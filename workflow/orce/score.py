@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from orce import tasks
-from orce.artefacts import store
+from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.llm.chat import Messages
 from orce.runtime import process
@@ -195,6 +195,13 @@ def model_settings(
     )
 
 
+def check_weights(folder: Path, device: str | None = None) -> None:
+    """Raises BadInput, before anything is computed, if the weights in a judge's folder, or those below them, are not whole."""
+    from orce.llm import language_model
+
+    language_model.check_weights(model_settings(folder, device=device).source, str(folder))
+
+
 def as_source(name: str) -> dict[str, Any]:
     """A model as named on the command line, as a source of weights: {path}, or {hub, revision}."""
     hub, _, revision = name.partition("@")
@@ -240,8 +247,13 @@ def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
 
     if not is_adapter(folder):
         return {"path": str(folder)}
-    adapter = json.loads((folder / "adapter_config.json").read_text())
-    name = adapter["base_model_name_or_path"]
+    adapter = files.read_json(folder / "adapter_config.json")
+    name = adapter.get("base_model_name_or_path")
+    if not recorded and not (isinstance(name, str) and name):
+        unnamed = f"base_model_name_or_path is {json.dumps(name)}, so it does not say which model the adapter is for"
+        raise BadInput(
+            f"{folder}/adapter_config.json: {unnamed}; write its folder or hub id there, or give it as --base"
+        )
     source = recorded or {"path": name}
     if "hub" in source:
         return source

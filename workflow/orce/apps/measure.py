@@ -133,6 +133,8 @@ def confidence(
         for file, some in prompts.items():
             store.write(root / file, [question.example(task) for question in some], {"task": task})
         weights = None if judge is None else judges.located(str(judge))
+        if weights:
+            judges.check_weights(weights, config.device)
         return _table(root, config, registry, [*specs], weights, has_labels)
 
 
@@ -182,13 +184,11 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
 
 
 def _classifies(source: Record) -> bool:
-    """Whether a model classifies pairs of texts, as an NLI model does, and writes none."""
     if "server" in source:
         return False
     from orce.llm import language_model
 
-    names = language_model.config_of(source).architectures or []
-    return any(name.endswith("ForSequenceClassification") for name in names)
+    return language_model.classifies(source)
 
 
 def _configuration(
@@ -218,7 +218,8 @@ def _configuration(
 
 
 def _choose_device(config: Config, local: list[str], device: str | None, dtype: Any) -> None:
-    """Choose the device and number format. Raises BadInput for a missing one of the local models, before anything runs."""
+    """Choose the device and number format. Raises BadInput, before anything runs, for a local model that is not there or whose
+    weights are not whole."""
     from transformers.utils import logging
 
     from orce.llm import language_model
@@ -227,7 +228,7 @@ def _choose_device(config: Config, local: list[str], device: str | None, dtype: 
     config.device = cast(Any, language_model.device_or_free(device))
     config.dtype = dtype or ("float32" if config.device == "cpu" else "bfloat16")
     for name in local:
-        language_model.origin(config.models[name].source)
+        language_model.check_weights(config.models[name].source)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,15 @@ pickle (*.bin) can run code when it is read.
 import contextlib
 import json
 import os
+import re
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from orce.artefacts import files
 from orce.artefacts.store import facts, verified_folder
@@ -24,12 +26,23 @@ from orce.runtime import lease, process
 from orce.stage_settings import Model, Source, typed
 
 with process.without_unused():
-    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, GenerationConfig
+    from transformers import (
+        AutoConfig,
+        AutoModelForCausalLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+        GenerationConfig,
+    )
+    from transformers.utils import logging
 
 PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 OWN_CODE = (
     "it needs Python code of its own (auto_map), which is never run; take a model whose class is part of transformers"
 )
+# What old checkpoints have and a model does without, beside what transformers itself leaves out in silence (rotary inv_freq, for
+# one): GPT-2's causal masks, which were saved as buffers, and the pooler of an encoder that classifies without it.
+LEFT_OVER = re.compile(r"\battn\.(masked_)?bias$|\battention\.(masked_)?bias$|\bpooler\.")
+NAMED = 3  # keys of each kind in a message
 
 
 @dataclass
@@ -137,25 +150,12 @@ def load(settings: Model | Mapping[str, Any], weights: str | None = None, traina
     several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
     # The layers of a model to read are spread over the GPUs of a job.
     spread: dict[str, Any] = {"device_map": "balanced"} if several and not trainable else {}
-    with explained(f"{path}: the weights cannot be loaded"):
-        options: dict[str, Any] = {"revision": revision, "use_safetensors": True, "dtype": getattr(torch, chosen.dtype)}
-        model: Any = AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False, **options, **spread)
+    model: Any = pretrained(path, revision, dtype=getattr(torch, chosen.dtype), **spread)
     use_blocks(model)
     if not spread:
         model.to(device)
     if adapter:
-        from peft import PeftModel
-
-        # A pickle can run code, and so can a module that a config names.
-        if not (Path(adapter) / "adapter_model.safetensors").exists():
-            raise BadInput(
-                f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read"
-            )
-        if json.loads((Path(adapter) / "adapter_config.json").read_text()).get("megatron_config"):
-            raise BadInput(f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null")
-        with explained(f"{adapter}: the adapter does not fit {model.config.name_or_path or 'the model'}"):
-            # By default peft reads the adapter into the first GPU, whichever is this process's own.
-            model = PeftModel.from_pretrained(model, adapter, is_trainable=trainable, torch_device=str(model.device))
+        model = adapted(model, adapter, trainable)
         if not trainable:
             # Whether rounding the merged weights would undo more than a tenth of the adapter's training.
             moved = facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
@@ -166,17 +166,125 @@ def load(settings: Model | Mapping[str, Any], weights: str | None = None, traina
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 
+def classifies(source: Source | Mapping[str, Any]) -> bool:
+    """Whether a model classifies texts, as an NLI model does, and writes none."""
+    names = config_of(source).architectures or []
+    return any(name.endswith("ForSequenceClassification") for name in names)
+
+
+def check_weights(source: Source | Mapping[str, Any], weights: str | None = None) -> None:
+    """Raises BadInput, before anything is computed, for weights that could not be loaded whole.
+
+    They are those of a causal language model or a classifier, and of a folder `weights` that a training has made of it (an
+    adapter, or a whole model in its place). The model is made on the meta device, without memory, and of its checkpoint only
+    names and shapes are read: under a second. Quantized weights are checked when they are loaded: that needs the device.
+    """
+    adapter = weights if weights is not None and is_adapter(weights) else None
+    source = source if weights is None or adapter else Source(path=weights)
+    if getattr(config_of(source), "quantization_config", None) is not None:
+        return
+    kind = AutoModelForSequenceClassification if classifies(source) else AutoModelForCausalLM
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        with torch.random.fork_rng(devices=[]):
+            model = pretrained(*origin(source), kind, device_map="meta")
+            if adapter:
+                adapted(model, adapter)
+    finally:
+        if shown:
+            logging.enable_progress_bar()
+
+
+def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM, **options) -> Any:
+    """The model of a folder or hub id, as the class `kind` of transformers.
+
+    transformers fills weights that a checkpoint lacks with random numbers, leaves out those that a model has no place for, and
+    only warns of both. Here they raise BadInput, as do weights of another shape. Tied weights and what transformers knows as
+    left over are not counted.
+    """
+    options |= {"revision": revision, "trust_remote_code": False, "use_safetensors": True}
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # in place of its table of keys
+    try:
+        with explained(f"{path}: the weights cannot be loaded"):
+            model, found = kind.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+    finally:
+        logging.set_verbosity(verbosity)
+    problems = unfit(
+        found["missing_keys"],
+        [key for key in found["unexpected_keys"] if not LEFT_OVER.search(key)],
+        {key: (theirs, ours) for key, theirs, ours in found["mismatched_keys"]},
+    )
+    if problems:
+        lost = "what is missing would be random numbers, and what is unknown left out"
+        remedy = f"{lost}; save the whole model, and not its wrapper, by save_pretrained of transformers"
+        raise BadInput(f"{path}: not the weights of its config.json ({type(model).__name__}): {problems}; {remedy}")
+    return model
+
+
+def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
+    """PEFT's wrapper of a model with the adapter in a folder. Raises BadInput unless the adapter fits the model: PEFT leaves
+    at their start, which changes nothing, what a folder lacks, and leaves out what the model has no place for."""
+    from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftConfig, PeftModel
+
+    folder, base = Path(adapter), model.config.name_or_path or "the model"
+    # A pickle can run code, and so can a module that a config names.
+    if not (folder / "adapter_model.safetensors").exists():
+        raise BadInput(f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read")
+    if json.loads((folder / "adapter_config.json").read_text()).get("megatron_config"):
+        raise BadInput(f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null")
+    with explained(f"{adapter}: the adapter does not fit {base}"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what is counted here
+        # As PeftModel.from_pretrained does, which does not say what it found.
+        config = PeftConfig.from_pretrained(adapter)
+        config.inference_mode = not trainable
+        wrapped = MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(config.task_type, PeftModel)(model, config)
+        # By default peft reads the adapter into the first GPU, whichever is this process's own.
+        device = "cpu" if model.device.type == "meta" else str(model.device)
+        options: dict[str, Any] = {"is_trainable": trainable, "torch_device": device}
+        found = wrapped.load_adapter(adapter, "default", ignore_mismatched_sizes=True, **options)
+        with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
+            theirs = {key: tensors.get_slice(key).get_shape() for key in tensors.keys()}  # noqa: SIM118 (not a mapping)
+    ours = {_saved(key): tensor.shape for key, tensor in wrapped.state_dict().items()}
+    missing = {_saved(key) for key in found.missing_keys}  # PEFT counts those of another shape among them
+    shapes = {key: (theirs[key], ours[key]) for key in missing & theirs.keys()}
+    if problems := unfit(missing - shapes.keys(), map(_saved, found.unexpected_keys), shapes):
+        remedy = "save all of it by save_pretrained of peft, and load it over the model that it was trained on"
+        raise BadInput(f"{adapter}: the adapter does not fit {base}: {problems}; {remedy}")
+    return wrapped
+
+
+def _saved(key: str) -> str:
+    """The name of an adapter's weight in its file, which has no name of the adapter."""
+    return re.sub(r"\.default(?=\.|$)", "", key)
+
+
+def unfit(missing: Iterable[str], unknown: Iterable[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
+    """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: {key: (in the file, in the model)}."""
+    shaped = [f"{key}, which is {[*theirs]} in place of {[*ours]}" for key, (theirs, ours) in shapes.items()]
+    kinds = {"missing": missing, "unknown to the model": unknown, "of another shape": shaped}
+    listed = {what: sorted(keys) for what, keys in kinds.items()}
+    return "; ".join(
+        f"{len(keys)} {what} ({', '.join(keys[:NAMED])}{', ...' if len(keys) > NAMED else ''})"
+        for what, keys in listed.items()
+        if keys
+    )
+
+
 @contextlib.contextmanager
 def explained(what: str):
     """Turn the libraries' errors about files into one line, after `what`."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+    except (OSError, ValueError, RuntimeError, LookupError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         reason = " ".join(str(error).split())[:500]
         if "trust_remote_code" in str(error):  # the libraries advise it; we never use it
             reason = OWN_CODE
+        elif isinstance(error, KeyError):
+            reason = f"no {reason}"
         elif "use_safetensors" in str(error):
             reason = f"no weights as safetensors; {PICKLED}"
         raise BadInput(f"{what}: {reason}") from None

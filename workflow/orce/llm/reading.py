@@ -83,12 +83,10 @@ class Nli:
 
     def __init__(self, settings: EncoderSettings, batch_tokens: int):
         self.batch_tokens, (path, revision) = batch_tokens, language_model.origin(settings.source)
-        source: dict[str, Any] = {"revision": revision, "trust_remote_code": False}
         with language_model.explained(f"{path}: the NLI model cannot be loaded"):
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(path, **source)
-            model = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=getattr(torch, settings.dtype), use_safetensors=True, **source
-            )
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, revision=revision)
+        dtype = getattr(torch, settings.dtype)
+        model = language_model.pretrained(path, revision, AutoModelForSequenceClassification, dtype=dtype)
         self.model: Any = model.to(torch.device(settings.device)).eval()
         process.imported()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}

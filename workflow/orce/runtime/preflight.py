@@ -28,6 +28,17 @@ with contextlib.suppress(OSError):
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(starts))
 print(json.dumps([version.get("__version__"), version.get("cuda"), starts.value // 1000, sysconfig.get_path("include")]))
 """
+# The same interpreter on folders of weights: a line for each one that is not whole, read from the files' headers.
+ASK_WEIGHTS = """
+import sys
+from orce.errors import BadInput
+from orce.llm import language_model
+for path in sys.argv[1:]:
+    try:
+        language_model.check_weights({"path": path})
+    except BadInput as error:
+        print(error)
+"""
 # Drivers before 510 do not know the second field, and then say nothing.
 SMI = [["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"] for more in (",compute_cap", "")]
 PATIENCE = 10  # seconds until the hub answers
@@ -81,6 +92,8 @@ def check(workflow, config) -> None:
     limit = workflow.global_resources.get("gpu")
     needed = gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)
     lacks = machine(config.python, config.dtype) if needed and workflow.local_exec and config.device == "cuda" else []
+    if any(hasattr(job.wildcards, "model") for job in jobs):
+        lacks += weights(config)
     if lacks:
         raise BadInput("\n".join(lacks))
     models = [("model", config.models[job.wildcards.model].source) for job in jobs if job.rule.name == "fetch"]
@@ -124,6 +137,22 @@ def machine(python: str | None, dtype: str) -> list[str]:
         ),
     }
     return [line for line, lacking in lacks.items() if lacking]
+
+
+def weights(config) -> list[str]:
+    """What is wrong with the folders of weights that a configuration names, each in a line. Those that a rule makes are checked
+    as they are made, and a hub's when they have been fetched."""
+    sources = [spec.source for spec in config.models.values()]
+    if config.grading is not None:
+        sources.append(config.grading.nli or {})
+    folders = list(dict.fromkeys(source["path"] for source in sources if "path" in source))
+    if not folders:
+        return []
+    asked = [config.python or sys.executable, "-c", ASK_WEIGHTS, *folders]
+    library = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    return subprocess.run(
+        asked, env=os.environ | library, check=True, stdout=subprocess.PIPE, text=True
+    ).stdout.splitlines()
 
 
 def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:

@@ -16,7 +16,9 @@ def run(
     out: Annotated[str, "folder of the model"],
 ):
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoTokenizer
+
+    from orce.llm import language_model
 
     try:
         listed = importlib.metadata.files(package) or []
@@ -26,9 +28,8 @@ def run(
     if gguf is None:
         raise BadInput(f"package {package!r} has no file {file!r}")
     say(f"[convert] {package}: {file}")
-    source = {"pretrained_model_name_or_path": gguf.parent, "gguf_file": gguf.name, "trust_remote_code": False}
-    tokenizer: Any = AutoTokenizer.from_pretrained(**source)
-    model = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    tokenizer: Any = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
+    model = language_model.pretrained(str(gguf.parent), None, gguf_file=gguf.name, dtype=torch.float32)
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)

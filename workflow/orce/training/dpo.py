@@ -80,9 +80,8 @@ class DpoTrainer(PackedTrainer[Compared]):
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds TRL's `rewards/accuracies` and `rewards/margins`: means over the pairs of a step, in all processes."""
         if "loss" in logs:  # of a step, not the summary at the end
-            own = self.outcomes[
-                : self.parts
-            ]  # beside several processes the last micro-batch may come again, with weight 0
+            # Where other processes have more micro-batches, the last one comes again with weight 0; it counts once here.
+            own = self.outcomes[: self.parts]
             pairs, right, margins = self.accelerator.reduce(torch.stack(own).sum(0), "sum").tolist()
             logs = logs | {"rewards/accuracies": right / pairs, "rewards/margins": margins / pairs}
         super().log(logs, start_time)

@@ -72,6 +72,7 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         except OSError as error:
             raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
     options = _options(settings, settings.max_model_len or longest)
+    language_model.check_weights(settings.source)  # not every model of vllm asks whether it got all of its weights
     usual = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
     for name, value in usual.items():
         os.environ.setdefault(name, value)

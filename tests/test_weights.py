@@ -1,0 +1,287 @@
+"""Folders of weights that lack some, have some too many, or some of another shape: one line before anything runs, wherever they are
+named. And whole ones in every form that people save them in."""
+
+import itertools
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import dry_run
+import pytest
+import small_matrix
+import torch
+from conftest import ROOT, training_settings
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import load_file, save_file
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    RobertaConfig,
+    RobertaForSequenceClassification,
+)
+
+import orce
+from orce import score
+from orce.__main__ import main
+from orce.artefacts import files, store
+from orce.errors import BadInput
+from orce.llm import language_model
+from orce.llm.chat import statement
+from orce.llm.engines import vllm
+from orce.records import Pair
+from orce.training import dpo, sft
+
+Tensors = dict[str, torch.Tensor]
+QUESTION = {"question": "Capital of France?", "answer": "Paris"}
+PROMPT = [{"role": "user", "content": "Is Paris the capital of France?"}]
+EXAMPLE = {"prompt": PROMPT, "percent": 50}
+
+
+def turn(percent: int) -> dict:
+    return {"role": "assistant", "content": statement(percent)}
+
+
+def edited(source, folder: Path, edit: Callable[[Tensors], Tensors]) -> Path:
+    """A copy of a folder of weights with other tensors in its file."""
+    shutil.copytree(source, folder)
+    (file,) = folder.glob("*model.safetensors")
+    save_file(edit(load_file(file)), file, metadata={"format": "pt"})
+    return folder
+
+
+def without(part: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {key: tensor for key, tensor in tensors.items() if part not in key}
+
+
+def shortened(part: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {key: tensor[:-1].clone() if part in key else tensor for key, tensor in tensors.items()}
+
+
+def adapter_of(model, folder: Path, **options) -> Path:
+    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **options)
+    get_peft_model(model, lora).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tiny, tmp_path_factory) -> Path:
+    """Every folder of this module, by name: damaged models and adapters, and whole ones."""
+    root = tmp_path_factory.mktemp("weights")
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+
+    def model():
+        return AutoModelForCausalLM.from_pretrained(tiny)
+
+    def saved(model, name: str, **options) -> Path:
+        model.save_pretrained(root / name, **options)
+        tokenizer.save_pretrained(root / name)
+        return root / name
+
+    config = LlamaConfig(**model().config.to_dict() | {"tie_word_embeddings": False})
+    untied = saved(AutoModelForCausalLM.from_config(config), "untied")
+    sharded = saved(model(), "sharded", max_shard_size="20KB")
+    saved(model().to(torch.bfloat16), "bfloat16")
+    # Damaged models
+    edited(tiny, root / "prefix", lambda tensors: {f"base_model.model.{key}": tensors[key] for key in tensors})
+    edited(tiny, root / "missing", without("layers.1.mlp"))
+    edited(untied, root / "headless", without("lm_head"))
+    edited(tiny, root / "shape", shortened("model.norm"))
+    edited(tiny, root / "bias", lambda tensors: tensors | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(32)})
+    deeper = {"layers.1": "layers.2"}
+    edited(tiny, root / "deeper", lambda tensors: tensors | renamed(tensors, deeper))
+    shutil.copytree(sharded, root / "lost-shard")
+    next((root / "lost-shard").glob("model-00002-*")).unlink()
+    shutil.copytree(sharded, root / "short-index")
+    index = root / "short-index" / "model.safetensors.index.json"
+    listed = json.loads(index.read_text())
+    listed["weight_map"] = {key: file for key, file in listed["weight_map"].items() if "-00002-" not in file}
+    index.write_text(json.dumps(listed))
+    # Whole models with what other versions leave in a file
+    frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(8) for i in range(2)}
+    edited(tiny, root / "old-frequencies", lambda tensors: tensors | frequencies)
+    masks = {
+        "model.layers.0.self_attn.attn.bias": torch.ones(1, 1, 4, 4),
+        "model.layers.0.attn.masked_bias": torch.ones(1),
+    }
+    edited(tiny, root / "old-masks", lambda tensors: tensors | masks)
+    edited(tiny, root / "tied-twice", lambda tensors: tensors | {"lm_head.weight": tensors[EMBEDDED].clone()})
+    # Adapters over `tiny`
+    adapter = adapter_of(model(), root / "adapter")
+    adapter_of(model(), root / "adapter-with-head", modules_to_save=["lm_head"])
+    edited(adapter, root / "half", lambda tensors: dict(itertools.islice(sorted(tensors.items()), len(tensors) // 2)))
+    edited(adapter, root / "misnamed", lambda tensors: renamed(tensors, {"base_model.model.": "module."}))
+    edited(adapter, root / "adapter-shape", shortened("lora_A"))
+    edited(adapter, root / "adapter-deeper", lambda tensors: tensors | renamed(tensors, deeper))
+    edited(root / "adapter-with-head", root / "adapter-lost-head", without("lm_head"))
+    wider = config.to_dict() | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4}
+    adapter_of(AutoModelForCausalLM.from_config(LlamaConfig(**wider)), root / "adapter-of-another")
+    for name in (*ADAPTERS, *WHOLE_ADAPTERS):  # sealed, as a training leaves its folder
+        store.write_manifest(root / name / "manifest.json", store.folder_digests(root / name))
+    files.write_jsonl(root / "one.jsonl", [QUESTION])
+    files.write_jsonl(root / "asked.jsonl", [{"question": QUESTION["question"]}])
+    return root
+
+
+EMBEDDED = "model.embed_tokens.weight"
+
+
+def renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    """The tensors whose keys have one of the names, with another in its place."""
+    (old, new), *_ = names.items()
+    return {key.replace(old, new): tensor.clone() for key, tensor in tensors.items() if old in key}
+
+
+# name: what its line says
+MODELS = {
+    "prefix": r"21 missing \(lm_head.weight, model.embed_tokens.weight, .*20 unknown to the model \(base_model.model.model.embed",
+    "missing": r"3 missing \(model.layers.1.mlp.down_proj.weight, model.layers.1.mlp.gate_proj.weight, model.layers.1.mlp.up",
+    "headless": r"1 missing \(lm_head.weight\)",
+    "shape": r"1 of another shape \(model.norm.weight, which is \[31\] in place of \[32\]\)",
+    "bias": r"1 unknown to the model \(model.layers.0.self_attn.q_proj.bias\)",
+    "deeper": r"9 unknown to the model \(model.layers.2.input_layernorm.weight, .*, \.\.\.\)",
+    "short-index": r"missing \(model\.",
+    "lost-shard": r"model-00002-of-000\d\d.safetensors",
+}
+ADAPTERS = {
+    "half": r"4 missing \(base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight, ",
+    "misnamed": r"8 missing \(base_model.*8 unknown to the model \(module.model.layers.0.self_attn.q_proj.lora_A.weight",
+    "adapter-shape": r"4 of another shape \(base_model.*lora_A.weight, which is \[3, 32\] in place of \[4, 32\]",
+    "adapter-deeper": r"4 unknown to the model \(base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight, ",
+    "adapter-of-another": r"of another shape \(base_model",
+    "adapter-lost-head": r"no 'base_model.model.lm_head.weight'",
+}
+WHOLE = ("untied", "sharded", "bfloat16", "old-frequencies", "old-masks", "tied-twice")
+WHOLE_ADAPTERS = ("adapter", "adapter-with-head")
+
+
+def refusal(call: Callable[[], object], folder: Path, says: str) -> None:
+    """The call ends in one line that names the folder and what it says."""
+    with pytest.raises(BadInput) as caught:
+        call()
+    line = str(caught.value)
+    assert "\n" not in line and str(folder) in line and re.search(says, line), line
+
+
+def judged(folder: Path):
+    """The confidence of a trained judge in an answer that is given."""
+    return orce.confidence(None, [QUESTION], judge=folder, device="cpu").confidence("judge")
+
+
+@pytest.mark.parametrize(("name", "says"), [*MODELS.items()])
+def test_a_damaged_model_is_refused_by_every_door(folders, name, says):
+    folder = folders / name
+    model = {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu"}
+    refusal(lambda: orce.confidence(folder, ["Capital of France?"], device="cpu"), folder, says)
+    refusal(lambda: judged(folder), folder, says)
+    refusal(lambda: score.load(folder, device="cpu"), folder, says)
+    refusal(lambda: score.load(folders / "adapter", base=str(folder), device="cpu"), folder, says)
+    refusal(lambda: vllm.start(model, 64), folder, says)
+    refusal(lambda: sft.train([EXAMPLE], training_settings(model), folders / "trained"), folder, says)
+
+
+@pytest.mark.parametrize(("name", "says"), [*ADAPTERS.items()])
+def test_a_damaged_adapter_is_refused_by_every_door(folders, tiny, name, says):
+    folder = folders / name
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
+    refusal(lambda: judged(folder), folder, says)
+    refusal(lambda: score.load(folder, base=tiny, device="cpu"), folder, says)
+    pair = Pair(id="1", prompt=PROMPT, chosen=[turn(90)], rejected=[turn(10)])
+    settings = training_settings(model, stage={"batch_size": 1})
+    refusal(lambda: dpo.train([pair], settings, folder, folder, folders / "aligned"), folder, says)
+
+
+def test_the_command_line_ends_with_the_line_alone_and_writes_nothing(folders, capfd, monkeypatch):
+    monkeypatch.chdir(folders)
+    options = ["--out", "out.jsonl", "--device", "cpu"]
+    for words in (
+        ["measure", "--model", "missing", "asked.jsonl", *options],
+        ["measure", "--model", "untied", "one.jsonl", "--judge", "half", *options],
+        ["score", "--model", "prefix", "--in", "one.jsonl", *options],
+        ["score", "--model", "misnamed", "--in", "one.jsonl", *options],
+    ):
+        assert main(words) == 2
+        (line,) = capfd.readouterr().err.splitlines()
+        assert line.startswith(f"orce {words[0]}: ") and "missing (" in line
+        assert not Path("out.jsonl").exists()
+
+
+def test_a_run_of_the_workflow_names_every_damaged_model_before_its_first_job(folders, tmp_path):
+    config, small = small_matrix.configuration(str(folders / "untied"))
+    damaged = {name: {"label": name, "source": {"path": str(folders / name)}} for name in MODELS}
+    config["models"] |= damaged
+    small_matrix.write(tmp_path, config, small)
+    command = [
+        "--snakefile",
+        str(ROOT / "Snakefile"),
+        "--cores",
+        "1",
+        "--configfile",
+        "small.yaml",
+        "--",
+        "paper_tables",
+    ]
+    code, said = dry_run.refused(tmp_path, *command)
+    assert code == 1
+    for name, says in MODELS.items():
+        (line,) = [line for line in said.splitlines() if str(folders / name) in line]
+        assert re.search(says, line)
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_whole_models_load_as_before_whatever_their_version_and_form(folders, name):
+    source = {"path": str(folders / name)}
+    language_model.check_weights(source)
+    language_model.load({"source": source, "device": "cpu", "dtype": "float32"})
+
+
+@pytest.mark.parametrize("name", WHOLE_ADAPTERS)
+def test_whole_adapters_load_and_one_that_training_made(folders, tiny, name):
+    assert [0 <= value <= 1 for value in judged(folders / name)] == [True]
+
+
+def test_a_checked_model_draws_no_random_number_and_leaves_what_libraries_show(folders, tiny):
+    """A check is no part of a seeded computation."""
+    torch.manual_seed(3)
+    expected = torch.rand(2)
+    torch.manual_seed(3)
+    language_model.check_weights({"path": tiny}, str(folders / "adapter"))
+    assert torch.equal(torch.rand(2), expected)
+
+
+def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many_is_not(folders, tiny, tmp_path):
+    """Public NLI models of RoBERTa's kind have a pooler that their class leaves out."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}, "pad_token_id": 0}
+    config = RobertaConfig(**sizes, **labels, intermediate_size=32, max_position_embeddings=600)
+    RobertaForSequenceClassification(config).save_pretrained(tmp_path / "whole")
+    tokenizer.save_pretrained(tmp_path / "whole")
+    pooler = {"roberta.pooler.dense.weight": torch.zeros(32, 32), "roberta.pooler.dense.bias": torch.zeros(32)}
+    pooled = edited(tmp_path / "whole", tmp_path / "pooled", lambda tensors: tensors | pooler)
+    headless = edited(tmp_path / "whole", tmp_path / "headless", without("classifier"))
+
+    def agreement(grouped_by: Path):
+        options = {"group_by": str(grouped_by), "answers": [["Paris", "Rome"]], "device": "cpu"}
+        return orce.confidence(None, ["Capital of France?"], ["agreement"], **options).confidence("agreement")
+
+    assert agreement(pooled) == agreement(tmp_path / "whole")
+    refusal(lambda: agreement(headless), headless, r"4 missing \(classifier.dense.bias, ")
+
+
+@pytest.mark.parametrize("base", [None, "", 3])
+def test_an_adapter_that_does_not_name_its_base_is_told_apart_from_one_whose_base_is_elsewhere(
+    folders, tiny, base, tmp_path
+):
+    folder = shutil.copytree(folders / "adapter", tmp_path / "a")
+    (folder / "manifest.json").unlink()
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
+    says = r"base_model_name_or_path is .*, so it does not say which model the adapter is for; .* or give it as --base"
+    refusal(lambda: judged(folder), folder, says)
+    refusal(lambda: score.load(folder, device="cpu"), folder, says)
+    (scored,) = score.load(folder, base=tiny, device="cpu")([QUESTION])
+    assert 0 <= scored["mean"] <= 1
