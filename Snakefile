@@ -1,5 +1,5 @@
 # ORCE: sample answers, estimate their correctness likelihood, teach a second model to state it, evaluate, tabulate.
-# The rules stand in the order of the paper's Figure 1; each runs the command of `python -m orce` with its name.
+# The rules stand in the order of the paper's Figure 1; each runs the command of `python -m orce` that its shell names.
 from snakemake.utils import min_version
 
 min_version("9.19")
@@ -14,12 +14,12 @@ report: "workflow/report/workflow.rst"
 include: "workflow/rules/prompts.smk"
 # Section 3.1: answers, and how often they are right.
 include: "workflow/rules/answers.smk"
-include: "workflow/rules/cells.smk"
+include: "workflow/rules/gather.smk"
 # Sections 3.2 and 3.3: the confidence LLM learns to state it, and its statements are put into order.
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/tune.smk"
 # Section 4: what it is compared with, metrics, tables and pictures.
-include: "workflow/rules/gather.smk"
+include: "workflow/rules/confidences.smk"
 include: "workflow/rules/results.smk"
 
 
@@ -29,9 +29,8 @@ rule paper_tables:
     input:
         rules.tables.input.tables,
         rules.tables.output,
-        # Listed explicitly, so that deleted files are made again even if the tables exist.
-        graph.files(CONFIG, TABLES),
-        graph.overlaps(CONFIG, TABLES),
+        made_on_the_way(),
+        expand("results/{dataset}/overlap.json", dataset=sorted({dataset for dataset, _, _ in ROWS})),
     message:
         "All tables are in paper_tables/"
 
@@ -45,27 +44,14 @@ rule all:
         "Tables, figures and metrics.csv are there"
 
 
-# Catches misspelt targets: Snakemake's own message could not list the valid names.
+# Catches misspelt targets: Snakemake's own message could not name the valid ones.
 rule unknown_target:
     input:
         refuse,
     output:
         "results/{unknown}",
     wildcard_constraints:
-        unknown=targets.unknown(CONFIG, REGISTRY),
-
-
-# Rules without a GPU take seconds: under a scheduler they run beside Snakemake instead of waiting in the queue.
-localrules:
-    convert_model,
-    fetch,
-    prompts,
-    overlap,
-    tune,
-    table,
-    tables,
-    figures,
-    metrics_csv,
+        unknown=made_by_no_rule(workflow.rules),
 
 
 onstart:  # not in a dry run

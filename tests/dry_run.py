@@ -11,7 +11,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest import mock
 
+import yaml
+from conftest import ROOT
 from snakemake import cli, sourcecache
+
+from orce.__main__ import main
+from orce.apps.planned import Command, commands, in_order
+from orce.config import check, settings
+from orce.config.schema import Config
 
 
 def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[int, str]:
@@ -37,6 +44,49 @@ def refused(folder: Path, *arguments: str, environment: Mapping[str, str] | None
     changed, path = os.environ | (environment or {}), mock.patch.object(sys, "path", [*sys.path])
     with mock.patch.dict(os.environ, changed), path, contextlib.chdir(folder), sources_removed():
         return called(cli.main, [*map(str, arguments)])
+
+
+def commands_of(folder: Path, *configfiles: str | Path) -> list[Command]:
+    """Every command that Snakemake plans for the tables of the folder's configuration, whatever is there already."""
+    files = ("--snakefile", ROOT / "Snakefile", "--configfile", *configfiles)
+    code, said = snakemake(folder, *files, "-p", "--forceall", "--cores", "1", "--", "paper_tables")
+    assert code == 0, said[-3000:]
+    return commands(said)
+
+
+def planned(folder: Path, config: dict) -> list[Command]:
+    """The same for a configuration that is in no file, in an empty folder."""
+    (folder / "config").symlink_to(ROOT / "config")  # the demo's tasks are there
+    (folder / "planned.yaml").write_text(yaml.safe_dump(config))
+    return commands_of(folder, "planned.yaml")
+
+
+def make(folder: Path, config: dict, *targets: str) -> None:
+    """Make some files in a folder, which gets this configuration: every command of the plan, in this process."""
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    code, said = snakemake(folder, "--snakefile", ROOT / "Snakefile", "-p", "--cores", "1", "--", *targets)
+    assert code == 0, said[-3000:]
+    run(folder, check.check(config), commands(said))
+
+
+def run(folder: Path, config: Config, planned: list[Command]) -> None:
+    """Run planned commands in this process: what a job takes to start costs more than the tests' models."""
+    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
+    with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
+        for command in in_order(planned):
+            assert main(command.words) == 0, command
+
+
+def outputs(planned: list[Command]) -> list[tuple[str, str]]:
+    """(stage, what it makes below results/) of each command."""
+    return [(command.stage, command.out.removeprefix("results/")) for command in planned]
+
+
+def files(folder: Path, *arguments: str) -> list[str]:
+    """Every file that the jobs of `snakemake ARGUMENTS` make, whether it is there or not."""
+    code, said = refused(folder, "--summary", "--snakefile", ROOT / "Snakefile", "--cores", "1", *arguments)
+    assert code == 0, said[-3000:]
+    return [line.split("\t")[0] for line in said.splitlines() if "\t" in line and not line.startswith("output_file")]
 
 
 @contextlib.contextmanager

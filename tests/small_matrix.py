@@ -8,18 +8,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from unittest import mock
 
+import dry_run
 import psutil
 import yaml
 from conftest import ROOT
 
-from orce.config import check, graph, settings
-from orce.config.graph import Stage
+from orce.config import check
 from orce.config.schema import Config
-from orce.make import make
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 COMMAND = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]
@@ -102,13 +99,10 @@ def run(folder: Path, model: str) -> None:
     (folder / TIME).write_text(str(time.monotonic() - started))
 
 
-def run_here(folder: Path, *configs: Path, made: Callable[[Stage], object] = lambda stage: None) -> Config:
-    """Every stage of the tables, below `folder` and in this process: what a job takes to start costs more than these models."""
+def run_here(folder: Path, *configs: Path) -> Config:
+    """Run every planned command of the tables in this process."""
     config = check.read_config([str(path) for path in configs])
-    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
-    with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
-        for stage in graph.stages(config, config.paper_tables):
-            make(config, stage, made)
+    dry_run.run(folder, config, dry_run.commands_of(folder, *configs))
     return config
 
 

@@ -6,6 +6,7 @@ import json
 import math
 import pkgutil
 
+import dry_run
 import numpy as np
 import pytest
 import torch
@@ -19,7 +20,7 @@ from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import graph, layout, load
+from orce.config import layout, load
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines, language_model, reading
@@ -241,11 +242,19 @@ def test_the_rows_of_a_table_name_the_methods_and_calibrations():
     ]  # fmt: skip
 
 
-def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm():
-    found = {(stage.rule, stage.cell.dataset, stage.name) for stage in graph.stages(typed(config()), ["mine"])}
-    assert {("state", "fit", "sft"), ("state", "arithmetic", "sft"), ("fit", "arithmetic", "sft+platt")} <= found
-    assert {("sft", "arithmetic", "sft"), ("likelihoods", "arithmetic", "likelihoods")} <= found
-    assert not [one for one in found if one[0] in ("sft", "dpo") and one[1] == "fit"], "nothing is trained for the fit"
+def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm(tmp_path):
+    found = dry_run.planned(tmp_path, config())
+    options = {(command.stage, command.out): command.options for command in found}
+    here, fit = "results/arithmetic/smollm2", "results/fit/smollm2"
+    assert {("sft", f"{here}/sft/manifest.json"), ("likelihoods", f"{here}/likelihoods.jsonl")} <= options.keys()
+    for cell in (here, fit):
+        stated = options["state", f"{cell}/sft/confidences.jsonl"]
+        assert stated["--weights"] == [f"{here}/sft/manifest.json"]
+    calibrated = options["fit", f"{here}/sft+platt/confidences.jsonl"]
+    assert calibrated["--confidences"] == [f"{here}/sft/confidences.jsonl"]
+    assert calibrated["--fit-confidences"] == [f"{fit}/sft/confidences.jsonl"]
+    trained = [command.out for command in found if command.stage in ("sft", "train", "dpo")]
+    assert trained and not [out for out in trained if out.startswith(fit)], "nothing is trained for the fit"
 
 
 def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_trained_on():

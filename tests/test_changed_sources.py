@@ -92,13 +92,13 @@ TABLES = {"table", "tables", "paper_tables"}
 STATED = {"state", "evaluate"} | TABLES
 ALIGNED = {"candidates", "pairs", "dpo"} | STATED
 ANSWERED = {"sample", "surrogate", "elicit", "sft", "train"} | ALIGNED
-ANSWERED |= {"likelihoods", "derive", "fit"}
+ANSWERED |= {"likelihoods", "derive", "calibrate"}
 EVERYTHING = {"prompts", "overlap"} | ANSWERED
 CASES = [
     ("data/anatomy_test.csv", EVERYTHING), ("my/task.py", EVERYTHING),
     ("my/sampled.py", {"derive", "evaluate"} | TABLES), ("my/trained.py", {"train"} | STATED),
     ("my/measured.py", {"derive", "evaluate"} | TABLES), ("my/asked.py", {"elicit", "evaluate"} | TABLES),
-    ("my/bent.py", {"fit", "evaluate"} | TABLES), ("my/reward.py", ALIGNED),
+    ("my/bent.py", {"calibrate", "evaluate"} | TABLES), ("my/reward.py", ALIGNED),
     ("model/model.safetensors", ANSWERED), ("model/tokenizer.json", ANSWERED), ("model/README.md", set()),
 ]  # fmt: skip
 

@@ -8,12 +8,13 @@ from collections import Counter
 from pathlib import Path
 from unittest import mock
 
+import dry_run
 import finished_run
 import numpy as np
 import pytest
 import torch
 import yaml
-from conftest import ARITHMETIC, ROOT, cases, prompts_words, typed
+from conftest import ARITHMETIC, ROOT, cases, prompts_words
 from finished_run import CELL, MODEL, PROMPTS, TEST
 from test_baselines import config, on_a_server
 from test_workflow import job_counts, plan
@@ -22,7 +23,6 @@ from orce import methods
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import check as configuration
-from orce.config import graph
 from orce.errors import BadInput
 from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
@@ -34,6 +34,7 @@ from orce.stages import states
 MIX = {"of": ["likelihood", "agreement"], "fit": "logistic"}
 COCOA = {"of": ["likelihood", "agreement"], "fit": "product", "label": "Likelihood x agreement"}
 DATA = "results/arithmetic/prompts"
+OF_ALL = ("convert-model", "prompts", "overlap", "table", "tables")  # stages of every plan
 
 
 def combined(rows=("mix",), **given):
@@ -49,7 +50,7 @@ def test_what_cannot_be_combined_is_told(given, rows, message):
         configuration.check(combined(rows, **given))
 
 
-def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source():
+def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source(tmp_path):
     made = combined(["mix"])
     del made["datasets"]["arithmetic"]["calibrate_on"]
     with pytest.raises(BadInput, match="mix needs datasets.arithmetic.calibrate_on, the dataset to fit logistic on"):
@@ -74,8 +75,11 @@ def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source():
         configuration.check(made)
     made["methods"]["mix"] = COCOA | {"of": ["sft-from-other", "agreement"]}
     configuration.check(made)
-    planned = {(one.rule, one.cell.model, one.name) for one in graph.stages(typed(made), ["mine"])}
-    assert {("sft", "other", "sft"), ("state", "smollm2", "sft-from-other"), ("fit", "smollm2", "mix")} <= planned
+    here = "arithmetic/smollm2"
+    needed = {("state", f"{here}/sft-from-other/confidences.jsonl"), ("fit", f"{here}/mix/confidences.jsonl")}
+    assert needed | {("sft", "arithmetic/other/sft/manifest.json")} <= {
+        *dry_run.outputs(dry_run.planned(tmp_path, made))
+    }
 
 
 def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
@@ -83,23 +87,28 @@ def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
     assert registry.judges("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
 
 
-def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on():
-    def planned(given):
-        stages = graph.stages(typed(combined(["mix"], mix=given)), ["mine"])
-        return {(one.rule, one.cell.dataset, one.name) for one in stages}
+def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on(tmp_path):
+    def planned(name, given):
+        (tmp_path / name).mkdir()
+        commands = dry_run.planned(tmp_path / name, combined(["mix"], mix=given))
+        return {one for one in dry_run.outputs(commands) if one[0] not in OF_ALL}
 
-    rows = {("sample", ""), ("likelihoods", "likelihoods"), ("derive", "likelihood"), ("derive", "agreement")}
-    above = {("fit", "mix"), ("evaluate", "mix"), ("surrogate", "")}
-    here = {(rule, "arithmetic", name) for rule, name in rows | above}
-    assert planned(COCOA) == here
-    assert planned(MIX) == here | {(rule, "fit", name) for rule, name in rows}
+    rows = [("sample", "samples.jsonl"), ("likelihoods", "likelihoods.jsonl")]
+    rows += [("derive", "likelihood/confidences.jsonl"), ("derive", "agreement/confidences.jsonl")]
+    above = [("fit", "mix/confidences.jsonl"), ("evaluate", "mix/metrics.json"), ("surrogate", "surrogate.csv")]
+    here = {(stage, f"arithmetic/smollm2/{file}") for stage, file in rows + above}
+    assert planned("cocoa", COCOA) == here
+    assert planned("mix", MIX) == here | {(stage, f"fit/smollm2/{file}") for stage, file in rows}
 
 
 @pytest.mark.slow
 def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
     (tmp_path / "config").symlink_to(ROOT / "config")
     made = combined(["mix"], cocoa=COCOA)
-    for name, target in (("mix", {"derive": 4, "likelihoods": 2, "fit": 1}), ("cocoa", {"derive": 2, "fit": 1})):
+    for name, target in (
+        ("mix", {"derive": 4, "likelihoods": 2, "combine": 1}),
+        ("cocoa", {"derive": 2, "combine": 1}),
+    ):
         (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
         wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
         counts = job_counts(plan("--configfile", "mine.yaml", "--cores", "1", "--", wanted, folder=tmp_path))
@@ -420,12 +429,14 @@ def test_a_learned_method_of_ones_own_is_a_row(known):
     assert len(fit["parameters"]["centre"]) == 5 and all(0 <= one["confidence"] <= 1 for one in records)
 
 
-def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_combined():
+def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_combined(tmp_path):
     made = config(tables__mine__methods=["probe", "probe_judge"])
-    planned = Counter((one.rule, one.name) for one in graph.stages(typed(made), ["mine"]))
-    rows = {(rule, name) for rule in ("fit", "evaluate") for name in ("probe", "probe_judge")}
-    rows |= {("states", "answers"), ("states", "judge"), ("sample", ""), ("surrogate", "")}
-    assert planned == dict.fromkeys(rows, 1)
+    planned = Counter(one for one in dry_run.outputs(dry_run.planned(tmp_path, made)) if one[0] not in OF_ALL)
+    files = [("sample", "samples.jsonl"), ("surrogate", "surrogate.csv")]
+    files += [("states", f"states/{place}.jsonl") for place in ("answers", "judge")]
+    files += [("fit", f"{name}/confidences.jsonl") for name in ("probe", "probe_judge")]
+    files += [("evaluate", f"{name}/metrics.json") for name in ("probe", "probe_judge")]
+    assert planned == dict.fromkeys(((stage, f"arithmetic/smollm2/{file}") for stage, file in files), 1)
     registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
     assert (registry.fits("probe"), registry.fits("probe+platt"), registry.judges("mix")) == (None, "platt", {"greedy"})
 

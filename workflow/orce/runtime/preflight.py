@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,21 +45,6 @@ PATIENCE = 10  # seconds until the hub answers
 
 OTHERWISE = Path(".snakemake/other_settings")  # names of files that were made with other settings
 KEEP = "ORCE_KEEP"
-
-
-def kept(workflow) -> Callable[[str, str], bool]:
-    """Whether Snakemake would keep a file of a rule whatever it was made with: it has no record of it, and is not told to make
-    it again. A file that it is to touch gets a record."""
-    from snakemake.io import IOFile
-
-    asked = workflow.dag_settings
-    forced = {*asked.forcerun, *(asked.targets if asked.forcetargets else ())}
-
-    def unrecorded(file: str, rule: str) -> bool:
-        recorded = workflow.persistence.metadata(IOFile(file)) is not None
-        return workflow.touch or not (recorded or asked.forceall or {file, rule} & forced)
-
-    return unrecorded
 
 
 def same_settings(changed: dict[str, list[str]]) -> None:

@@ -10,9 +10,11 @@ import contextlib
 import importlib
 import inspect
 import json
+import re
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from msgspec import UNSET
@@ -29,13 +31,8 @@ from orce.surrogate import read_surrogate
 from orce.tasks import Task, judge_prompt
 from orce.text import render
 
-GATHERED = ("samples", "elicited", "candidates", "stated", "likelihoods", "states")
-SHARED = {  # rules that run the stage of another rule, with other inputs
-    "tune_dpo": "dpo",
-    "tune_state": "state",
-    **dict.fromkeys((f"gather_{kind}" for kind in GATHERED), "gather"),
-}
-Prompts = dict[str, str]  # {split: file of its frozen prompts}, on the command line SPLIT=FILE
+SHARED = {"tune_dpo": "dpo", "tune_state": "state"}  # rules that run the stage of another one, with their own settings
+Prompts = dict[str, str]  # {split: file of its frozen prompts}; on the command line SPLIT=FILE, or FILE with this name
 Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
 Readout = Annotated[Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none)"]
 
@@ -61,19 +58,24 @@ def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
     if hasattr(command, "add_arguments"):
         command.add_arguments(options)
     else:
-        add_options(options, command.run)
+        add_options(options, command.run, blank=True)
     return options
 
 
-def add_options(options: argparse.ArgumentParser, function: Callable[..., Any], leave: Sequence[str] = ()) -> None:
-    """Add an option for each parameter of a function; Annotated has its help, or what argparse has for it."""
+def add_options(
+    options: argparse.ArgumentParser, function: Callable[..., Any], leave: Sequence[str] = (), blank: bool = False
+) -> None:
+    """Add an option for each parameter of a function; Annotated has its help, or what argparse has for it.
+
+    blank: an option without a value has its default, because a rule's command has the same options in every job.
+    """
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in leave:
-            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default))
+            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default, blank))
 
 
-def _option(kind: Any, default: Any) -> dict[str, Any]:
+def _option(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
     kind, about = bare(kind)
@@ -82,13 +84,22 @@ def _option(kind: Any, default: Any) -> dict[str, Any]:
         return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
     if kind is bool:
         return option | {"action": "store_true"}
-    if get_origin(kind) is Literal:
-        return option | {"choices": get_args(kind)}
     if kind == Prompts:
-        return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "SPLIT=FILE"}
+        return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "[SPLIT=]FILE"}
     if get_origin(kind) is list:
         return option | {"nargs": "+" if required else "*"}
+    if blank and not required:
+        option |= {"nargs": "?", "const": default}
+    if get_origin(kind) is Literal:
+        return option | {"choices": get_args(kind)}
+    if kind is str:
+        return {"type": _text} | option
     return {"type": json_object if get_origin(kind) in (dict, Mapping) else kind} | option
+
+
+def _text(text: str) -> str:
+    """A folder of weights may be named by its manifest, which is the rules' file for it."""
+    return text.removesuffix("/manifest.json")
 
 
 def json_object(text: str) -> dict[str, Any]:
@@ -111,9 +122,9 @@ def bare(kind: Any) -> tuple[Any, Any]:
 
 class _Pairs(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
-        if odd := [value for value in values if "=" not in value]:
-            parser.error(f"{option_string}: {odd[0]!r}; expected SPLIT=FILE")
-        setattr(namespace, self.dest, dict(value.split("=", 1) for value in values))
+        """Each is SPLIT=FILE, or FILE, whose name is its split."""
+        named = [re.fullmatch(r"(?:(\w+)=)?(.+)", value, re.DOTALL) for value in values]
+        setattr(namespace, self.dest, {match[1] or Path(match[2]).stem: match[2] for match in named if match})
 
 
 def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
