@@ -178,7 +178,7 @@ def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, rank
 
 @pytest.mark.parametrize("case", files.read_jsonl(ROOT / "tests/data/collapsed.jsonl"), ids=lambda case: case["case"])
 def test_a_row_that_says_no_more_than_a_constant_is_marked_wherever_it_is_shown(case, tmp_path, monkeypatch, capsys):
-    """In the log, in the rows so far, and in the tables, where it is ranked all the same."""
+    """In the log, in the rows so far, and in the tables."""
     monkeypatch.chdir(tmp_path)
     stated = [
         (value, right) for value, *counts in case["counts"] for right in (True, False) for _ in range(counts[not right])
@@ -207,9 +207,25 @@ def test_the_sign_of_a_collapsed_row_is_explained_below_the_table():
     spec, found = golden_case()
     found[cells(spec)[2]] |= {"brier": 0.4}
     tex, page = tex_of(spec, found), page_of(filled_in(spec, found))
-    footnote = "Fewer than three distinct confidences, or a Brier score above that of the best constant."
-    assert r"\textbf{ORCE}$^{\ddagger}$ &" in tex and rf"\textdaggerdbl{{}} {footnote}" in tex
+    footnote = "Fewer than three distinct confidences, or a Brier score above that of the best constant: the row is not ranked."
+    assert r"\textit{ORCE}$^{\ddagger}$ &" in tex and rf"\textdaggerdbl{{}} {footnote}" in tex
     assert "‡</sup></th>" in page and f"‡ {footnote}" in page
+
+
+@pytest.mark.parametrize("collapsed", [{"n_distinct": 2}, {"brier": 0.3}])
+def test_a_collapsed_row_is_neither_bold_nor_underlined_and_takes_no_place_of_another(collapsed):
+    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "sft", "orce"]}
+    rows = (
+        metrics(ece=0.3, aurc=0.3),
+        metrics(ece=0.1, rho=0.9, aurc=0.1, e_aurc=0.01),
+        metrics(ece=0.2, rho=0.5, aurc=0.2),
+    )
+    found = dict(zip(cells(spec), rows, strict=True))
+    found[cells(spec)[1]] |= collapsed
+    lines = {line.row.method: line for line in filled_in(spec, found).blocks[0].lines}
+    assert {method: line.sign for method, line in lines.items()} == {"vanilla": "", "sft": "‡", "orce": ""}
+    assert {cell.mark for cell in lines["sft"].cells} == {""}
+    assert [lines[method].cells[0].mark for method in ("vanilla", "orce")] == ["second", "best"]
 
 
 def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():

@@ -26,7 +26,7 @@ DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": 
 
 
 class Row(NamedTuple):
-    """A line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name bold."""
+    """A line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name italic."""
 
     model: str
     method: str

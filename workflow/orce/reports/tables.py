@@ -58,7 +58,8 @@ class Number(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One row with its numbers. `sign`: of a row with too many replaced confidences to be ranked, and of a collapsed one."""
+    """One row with its numbers. `sign`: of a row that is not ranked, as too many of its confidences were replaced, or as they
+    have collapsed."""
 
     row: Row
     cells: list[Number]
@@ -180,7 +181,7 @@ def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
         row: Line(row, [], UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse)) for row, cell in by_row.items()
     }
     for column in columns:
-        ranked = [None if UNREAD in lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
+        ranked = [None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
         for (row, cell), mark in zip(by_row.items(), marks(ranked, column.best), strict=True):
             lines[row].cells.append(_number(column.key, mark, cell))
     return Block(label, [*lines.values()])
@@ -260,7 +261,8 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         notes.append(f"{UNREAD} More than a tenth of the confidences were unreadable: the row is not ranked.")
     if any(cell.collapse or (cell.mean and cell.mean.collapse) for cell in by_row.values()):
         notes.append(
-            f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant."
+            f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant: "
+            "the row is not ranked."
         )
     undefined: dict[str, dict[Row, list[str]]] = {}
     for row, metrics in by_row.items():
