@@ -36,7 +36,8 @@ class Command(NamedTuple):
 
 
 def planned(folder: Path, *targets: str) -> list[Command]:
-    """The commands of a dry run for some targets, in its order. An option that a job leaves blank has its default."""
+    """The commands of a dry run for some targets, in its order. An option that a job leaves blank has its default, and a folder of weights may
+    be named by its manifest."""
     code, said = dry_run.snakemake(folder, "-p", "--cores", "1", "--snakefile", ROOT / "Snakefile", "--", *targets)
     assert code == 0, said[-3000:]
     found = []
@@ -50,6 +51,8 @@ def planned(folder: Path, *targets: str) -> list[Command]:
                 own.append(word)
         settings = json.loads(options.pop("settings", ["{}"])[0])
         options = {name: own for name, own in options.items() if own or name == "from-reference"}
+        for name in options.keys() - {"manifests"}:
+            options[name] = [word.removesuffix("/manifest.json") for word in options[name]]
         found.append(Command(words[0], settings, options, words))
     return found
 
@@ -86,7 +89,7 @@ def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_t
         candidates = made[f"{CELL}/{place}candidates.jsonl"]
         assert candidates.stage == "candidates"
         assert candidates.options == {
-            "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}/manifest.json"],
+            "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}"],
             "out": [f"{CELL}/{place}candidates.jsonl"],
         }  # fmt: skip
         pairs = made[f"{CELL}/{place}pairs/{reward}.jsonl"]
@@ -98,14 +101,14 @@ def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_t
         assert ("from-reference" in pairs.options) == (number == 1), (
             "the later ones come from another model than the reference"
         )
-        dpo = made[f"{CELL}/{out}/manifest.json"]
+        dpo = made[f"{CELL}/{out}"]
         assert dpo.stage == "dpo"
         assert dpo.options == {
-            "pairs": [f"{CELL}/{place}pairs/{reward}.jsonl"], "sft": [f"{CELL}/sft/manifest.json"],
-            "start": [f"{CELL}/{start}/manifest.json"], "out": [f"{CELL}/{out}/manifest.json"],
+            "pairs": [f"{CELL}/{place}pairs/{reward}.jsonl"], "sft": [f"{CELL}/sft"],
+            "start": [f"{CELL}/{start}"], "out": [f"{CELL}/{out}"],
         }  # fmt: skip
     for method, weights in (("orce", "dpo"), ("orce-sayself", "dpo-sayself")):
-        assert made[f"{CELL}/{method}/confidences.jsonl"].options["weights"] == [f"{CELL}/{weights}/manifest.json"]
+        assert made[f"{CELL}/{method}/confidences.jsonl"].options["weights"] == [f"{CELL}/{weights}"]
     kinds = Counter(command.stage for command in made.values())
     assert (kinds["candidates"], kinds["pairs"], kinds["dpo"], kinds["sft"]) == (5, 6, 6, 1), (
         "round 1 is sampled once for both"
