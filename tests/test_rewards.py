@@ -335,9 +335,10 @@ def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribut
     assert records
 
 
-@pytest.mark.parametrize("reward", ["sc", "numeric"])
+@pytest.mark.parametrize("reward", ["sc", "numeric", "sayself", "nrd"])
 def test_improving_leaves_out_the_pairs_whose_preferred_candidate_does_not_raise_the_correlation(reward):
-    """Under every reward alike. The last question's candidates are all too low, so its best lowers the correlation too."""
+    """Under the reward that is this rise; the others know no rise, and keep every pair. The last question's candidates are all
+    too low, so its best lowers the correlation too."""
     peaks, kappa = [60, 30, 90], [0.0, 0.5, 1.0]
     distributions = np.where(np.arange(101) == np.array(peaks)[:, None], 0.0, -50.0)
     offered = [[0.1, 0.7], [0.1, 0.7], [0.2, 0.5]]
@@ -346,12 +347,20 @@ def test_improving_leaves_out_the_pairs_whose_preferred_candidate_does_not_raise
     gains = {name: spearman_marginal(np.array(peaks) / 100, kappa, int(percent) / 100, k)
              for (name, percent), k in zip(better.items(), kappa, strict=True)}  # fmt: skip
     assert {name: gain > 0 for name, gain in gains.items()} == {"a": True, "b": True, "c": False}
-    for accept, names in (("all", "abc"), ("improving", "ab")):
+    for accept, names in (("all", "abc"), ("improving", "ab" if reward == "sc" else "abc")):
         options = SimpleNamespace(reference="mean", leave_one_out=False, seed=0, accept=accept)
         records, skipped = preference_records([asked(i) for i in "abc"], candidates, REWARDS[reward], options)
         said = {one.id: one.chosen[0]["content"] for one in records}
         assert said == {name: f"Confidence: {better[name]}" for name in names}
         assert skipped.get("no improvement", 0) == 3 - len(names)
+
+
+def test_no_candidate_raises_the_correlation_of_the_surrogates_with_themselves():
+    """Why "W/o gen" has no pairs to accept by its own reward: r_s(K, K) is 1 already."""
+    kappa = np.array([0.0, 0.1, 0.1, 0.5, 0.9, 1.0])
+    percents = np.arange(101) / 100
+    for surrogate in (0.0, 0.1, 0.3, 0.5, 1.0):
+        assert REWARDS["sc-surrogate"](kappa, kappa, percents, surrogate).max() <= 1e-12
 
 
 @pytest.mark.parametrize("accept", ["all", "improving"])

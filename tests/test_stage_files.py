@@ -367,7 +367,7 @@ def by_hand(reward: str, c, leave_one_out: bool, accept: str) -> dict[str, tuple
         rest = np.arange(len(c)) != i if leave_one_out else np.full(len(c), True)
         rewards = [REWARDS[reward](c[rest], KAPPA[rest], value, row) for value in row["confidences"]]
         best, worst = (row["confidences"][int(pick(rewards))] for pick in (np.argmax, np.argmin))
-        improves = gain(c[rest], KAPPA[rest], best, row["kappa"]) > 0
+        improves = reward != "sc" or max(rewards) > 0  # the others are no rise of a correlation
         if len({*row["confidences"]}) > 1 and len({*rewards}) > 1 and (accept == "all" or improves):
             found[row["id"]] = (
                 best,

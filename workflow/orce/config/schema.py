@@ -221,7 +221,7 @@ class Alignment(Preference, kw_only=True):
     rounds: Count  # how often candidates are sampled and (C, K) computed, before each training of dpo.epochs (times)
     reference: Literal["stated", "mean"]  # C of (C, K): what the model states, or the mean of its distribution
     leave_one_out: bool  # leave a prompt's own entry out of the reference set (C, K)
-    accept: Literal["all", "improving"]  # pairs that DPO sees: all, or those that raise r_s(C, K)
+    accept: Literal["all", "improving"]  # pairs that DPO sees: all, or of the SC reward those that raise r_s(C, K)
 
 
 class Tune(Part, kw_only=True):

@@ -103,9 +103,8 @@ def preference_records(
     stated, kappa = reference_set(candidates, settings.reference)
     score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    gains = None
-    if settings.accept == "improving":  # under every reward, so that an ablation's rows differ in the reward alone
-        gains = score(spearman_marginal, stated, kappa, confidences, kappa, correct)
+    # Each reward accepts by itself: r_s of the generated list would put order into rewards that an ablation has without it.
+    gains = rewards if settings.accept == "improving" and reward is spearman_marginal else None
     chosen = select_pairs(rewards, confidences, settings.seed, gains)
 
     def turn(confidence: float) -> Messages:
