@@ -5,7 +5,7 @@ from pathlib import Path
 
 from orce import metrics
 from orce.errors import BadInput
-from orce.metrics import summary
+from orce.metrics import signs, summary
 from orce.runtime.process import say
 
 USUAL = ("vanilla", "sft", "orce")
@@ -35,6 +35,9 @@ def run(args):
         if len(names) < 2:
             raise BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}")
         first, *others = ((name, summary.read_stated(paths[name], args.unparsed)) for name in names)
+        for name, row in (first, *others):
+            if unread := signs.unread_line(row.unread, len(row.ids)):
+                say(f"{cell}: {name}: {unread}")
         for method in others:
             say(f"{cell}: {difference(*first, *method, args.metric, args.resamples)}")
         if not args.methods and (more := [name for name in paths if name not in usual]):
@@ -45,6 +48,8 @@ def difference(first: str, base: summary.Stated, name: str, row: summary.Stated,
     """The difference in words, with its interval, p, and whether the methods judge the same answers."""
     if row.ids != base.ids:
         raise BadInput(f"{name} and {first} were evaluated on different items")
+    if len(row.ids) in (row.unread, base.unread):
+        return f"{metric} of {name} - {first}: undefined, as no confidence of one of them could be read"
     values = metrics.paired_bootstrap(metric, row.confidence, row.correct, base.confidence, base.correct, resamples)
     if values["difference"] is None:  # as for a constant confidence
         words = f"undefined, as {metric} is for one of them"

@@ -26,6 +26,7 @@ from orce.config.schema import Config, Dataset
 from orce.errors import BadInput
 from orce.methods import Method, Registry
 from orce.methods.samples import APART, BY_MEANING, all_apart
+from orce.metrics import signs
 from orce.runtime import process
 from orce.runtime.modules import short
 from orce.runtime.process import say
@@ -278,6 +279,9 @@ def _table(
         own = {name: answer(mine[name]) for name in methods if registry.judges(name) != {"greedy"}}
         records.append(record | ({"own": own} if own else {}))
     table = Table(records, [*rows])
+    for name in table.methods:
+        if unread := signs.unread_line(table.confidence(name).count(None), len(records)):
+            table.hints.append(f"{name}: {unread}")
     pairs = zip(records, examples, strict=True) if has_labels and task == "qa" else ()
     wrong = [(record["answer"], example) for record, example in pairs if not record["correct"]]
     near, right = sum(qa.holds(text or "", example) is not None for text, example in wrong), len(records) - len(wrong)
@@ -410,7 +414,7 @@ def run(args):
     table.write(out)
     by_method = {} if metrics is None and "correct" not in table[0] else table.metrics()
     for method, values in by_method.items():
-        shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
+        shown = [f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None]
         say(f"[measure] {method}: {', '.join(shown)}")
     if metrics is not None:
         files.write_json(metrics, by_method)

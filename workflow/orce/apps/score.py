@@ -16,7 +16,7 @@ from orce.apps import given
 from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.methods.samples import APART
-from orce.metrics import selective
+from orce.metrics import selective, signs
 from orce.runtime.process import Progress, say
 
 NAMED = 5  # equal errors that are named one by one
@@ -52,7 +52,9 @@ def run(args):
             raise BadInput(f"{work.input} is empty; expected one JSON object a line")
         values = given.metrics([record for record in files.read_jsonl(args.out) if "confidence" in record])
         files.write_json(args.metrics, values)
-        shown = (f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None)
+        shown = [f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None]
+        if unread := signs.unread_line(values["n_unparsed"]["confidence"], values["n"]):
+            shown.append(unread)
         say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
     if work.broken:
         sys.exit(1)

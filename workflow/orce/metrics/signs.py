@@ -28,6 +28,16 @@ def collapse(distinct: int | None, brier: float | None, accuracy: float | None) 
     return f"a Brier score of {brier:.3f}, above the {best:.3f} of the best constant"
 
 
+def unread_line(unread: int, n: int) -> str:
+    """How many of a row's n confidences could not be read, for a screen; empty if all were."""
+    if not unread:
+        return ""
+    if unread == n:
+        return f"{n} of {n} confidences unread: no metrics of confidence"
+    mark = f" {UNREAD}" if mostly_unread(unread, n) else ""
+    return f"{unread} of {n} confidences unread, which count as the default{mark}"
+
+
 def mostly_unread(unread: int, n: int) -> bool:
     """Whether more than a tenth of a row's n confidences could not be read and took the default."""
     return unread > UNREAD_SHARE * n

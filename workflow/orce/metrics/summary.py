@@ -66,7 +66,7 @@ def summarise(
     """Every metric of one cell of the tables, ready for JSON.
 
     confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], where they exist; n_unparsed
-    {"answer", "confidence"}: how many were unreadable. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
+    {"answer", "confidence"}: how many were unreadable; if no confidence was read, all but accuracy and f1 is None. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
     (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
     correlations; reasons {metric: text} for each metric that is None.
     """
@@ -78,7 +78,10 @@ def summarise(
         if np.shape(f1) != (cells.n,):
             raise ValueError(f"f1 must have one value an item, {cells.n}, not {np.size(f1)}")
         parts.append(({"f1": accuracy}, tabulate(np.zeros(cells.n), f1)))  # the mean of the targets
+    unparsed = {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()}
     values = _measured(parts, n_resamples, seed)
+    if cells.n and unparsed["confidence"] == cells.n:
+        values = without_confidences(values)
     for name in {"spearman", "spearman_surrogate"} & values.keys():
         rho = values[name]
         p, log = (None, None) if rho is None else (p_value(rho, cells.n), log10_p(rho, cells.n))
@@ -88,13 +91,25 @@ def summarise(
     if f1 is None:
         values["f1"] = values["intervals"]["f1"] = None
         values["reasons"]["f1"] = "this task has no F1"
-    unparsed = {key: int(count) for key, count in (n_unparsed or {}).items()}
-    return values | {"n_unparsed": {"answer": 0, "confidence": 0} | unparsed}
+    return values | {"n_unparsed": unparsed}
 
 
-def summarise_extra(confidence: ArrayLike, correct: ArrayLike, n_resamples=N_RESAMPLES, seed=0) -> dict[str, Any]:
-    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`."""
-    return _measured([(EXTRA, probabilities(confidence, correct))], n_resamples, seed)
+def summarise_extra(
+    confidence: ArrayLike, correct: ArrayLike, n_resamples=N_RESAMPLES, seed=0, unread: int = 0
+) -> dict[str, Any]:
+    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`. unread: how many
+    confidences could not be read."""
+    cells = probabilities(confidence, correct)
+    values = _measured([(EXTRA, cells)], n_resamples, seed)
+    return without_confidences(values) if cells.n and unread == cells.n else values
+
+
+def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
+    """The metrics of a row in which no confidence could be read: only what needs none. All else would measure the default."""
+    of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
+    none = dict.fromkeys(of_confidence)
+    reasons = dict.fromkeys(of_confidence, "no confidence could be read")
+    return values | none | {"intervals": values["intervals"] | none, "reasons": values["reasons"] | reasons}
 
 
 def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int) -> dict[str, Any]:

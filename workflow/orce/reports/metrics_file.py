@@ -17,7 +17,7 @@ from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import signs
-from orce.metrics.signs import COLLAPSED
+from orce.metrics.signs import COLLAPSED, UNREAD
 
 CORRELATIONS = ("spearman", "spearman_surrogate")
 SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
@@ -100,6 +100,12 @@ def collect(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:
     return {str(path): read(path) for path in paths}
 
 
+def signs_of(metrics: CellMetrics) -> list[str]:
+    """The signs of a row that is not ranked."""
+    unread = signs.mostly_unread(metrics.n_unparsed["confidence"], metrics.n)
+    return [*([UNREAD] if unread else []), *([COLLAPSED] if metrics.collapse else [])]
+
+
 def rows_so_far(cell: Path) -> list[str]:
     """The text of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none.
 
@@ -116,15 +122,13 @@ def rows_so_far(cell: Path) -> list[str]:
     for _, method, metrics in sorted(rows, key=lambda row: row[:2]):
         numbers = (metrics.values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
-        lines.append(
-            LINE.format(
-                f"{method} {COLLAPSED}" if metrics.collapse else method, *shown, metrics.n_unparsed["confidence"]
-            )
-        )
+        lines.append(LINE.format(" ".join([method, *signs_of(metrics)]), *shown, metrics.n_unparsed["confidence"]))
     if any(metrics.collapse for *_, metrics in rows):
         lines.append(
             f"  {COLLAPSED} fewer than three distinct confidences, or a Brier score above that of the best constant"
         )
+    if any(UNREAD in signs_of(metrics) for *_, metrics in rows):
+        lines.append(f"  {UNREAD} more than a tenth of the confidences could not be read")
     n = max((metrics.n for *_, metrics in rows), default=0)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
     return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []

@@ -66,12 +66,14 @@ def run(
     if stated.mean is not None:  # the other readout of the same distributions, for the tables' second block
         values["mean"] = summarise(stated.mean, stated.correct, **options)
     values |= {"readout": "mode"} if stated.from_modes else {}
-    values |= {"n_distinct": distinct} if (distinct := len(np.unique(stated.confidence))) < 3 else {}
+    distinct = len(np.unique(stated.confidence))
+    if distinct < 3 and stated.unread < len(stated.ids):
+        values["n_distinct"] = distinct
     digest = files.file_digest(confidences)
     record = metrics_file.provenance(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
     store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": record}, settings)
-    more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed)
+    more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed, stated.unread)
     store.write_object(extra, named | more | {"confidences": digest}, settings)
     if why := metrics_file.read(out).collapse:
         say(f"{out}: {why}")
