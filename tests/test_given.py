@@ -4,8 +4,10 @@ import json
 import shlex
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 
+import dry_run
 import numpy as np
 import pages
 import pyarrow
@@ -80,6 +82,35 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(towns):
     files.fingerprint.cache_clear()  # a process of its own knows nothing yet
     counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
     assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
+
+
+OF_EVERY_KIND = ("consistency", "likelihood", "vanilla", "topk", "cot", "linguistic", "theirs", "both")
+
+
+@pytest.mark.slow
+def test_a_model_with_given_answers_has_rows_of_every_kind(tmp_path):
+    """Its answers are given and never sampled; what else a row needs comes from its weights."""
+    columns = {"id": "qid", "question": "question", "answer": "references"}
+    config = base(tmp_path, [given(i) for i in range(6)], **columns)
+    config["models"]["api"] = {"label": "Ours", "source": {"path": str(tmp_path)}, "trains": False}
+    both = {"of": ["agreement", "likelihood"], "fit": "product", "label": "Both"}
+    few = {"max_tokens": 4}
+    config["methods"] |= {
+        "both": both,
+        "topk": {"k": 2} | few,
+        "cot": few,
+        "linguistic": few,
+        "vanilla": {"constrained": True},
+    }
+    config["tables"]["towns"]["methods"] = list(OF_EVERY_KIND)
+    made = [
+        command for command in dry_run.planned(tmp_path, config) if command.stage not in ("table", "tables", "overlap")
+    ]
+    stages = Counter(command.stage for command in made)
+    assert stages == {
+        "prompts": 1, "import-answers": 1, "surrogate": 1, "derive": 3, "likelihoods": 1, "state": 1, "elicit": 3,
+        "import-confidences": 1, "fit": 1, "evaluate": 8,
+    }  # fmt: skip
 
 
 def test_the_plan_of_given_answers_loads_no_model(towns, monkeypatch, capsys):
