@@ -44,18 +44,17 @@ rule all:
         "Tables, figures and metrics.csv are there"
 
 
-# Catches misspelt targets: Snakemake's own message could not name the valid ones.
-rule unknown_target:
-    input:
-        refuse,
-    output:
-        "results/{unknown}",
-    wildcard_constraints:
-        unknown=made_by_no_rule(workflow.rules),
+if workflow.is_main_process:
+    # Snakemake's own message for a misspelt target could not name the valid ones.
+    same_settings.once_snakemake_says(
+        same_settings.TARGETS_ARE_KNOWN,
+        logger,
+        lambda: checked(targets.refuse_unknown, CONFIG, workflow.dag_settings.targets, workflow.rules),
+    )
+    same_settings.once_snakemake_says(
+        same_settings.PLAN_IS_MADE, logger, lambda: checked(same_settings.check_plan, workflow, CONFIG)
+    )
 
 
 onstart:  # not in a dry run
-    try:
-        preflight.check(workflow, CONFIG)
-    except BadInput as error:
-        raise WorkflowError(str(error))
+    checked(preflight.check, workflow, CONFIG)

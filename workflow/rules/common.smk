@@ -3,7 +3,6 @@
 import itertools
 import re
 import sys
-from functools import cache
 from pathlib import Path
 from shlex import quote
 
@@ -13,7 +12,7 @@ from snakemake.utils import update_config
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
 
-from orce import methods, sealed, stages
+from orce import methods, same_settings, stages
 from orce.apps import plan
 from orce.config import check, layout, load, settings, targets
 from orce.config.cells import Cell, aligned, round_folder, round_start
@@ -329,34 +328,15 @@ def trials(wildcards):
 PICTURES = stages.of("figures", CONFIG)
 
 
-def made_by_no_rule(rules):
-    """A pattern of the paths below results/ that are no output of some rules."""
-    patterns = [re.sub(r"\(\?P<\w+>", "(", file.regex().pattern) for rule in rules for file in rule.output]
-    known = [pattern.removeprefix("results/") for pattern in patterns if pattern.startswith("results/")]
-    return f"(?!({'|'.join(known)})$).+"
-
-
-def refuse(wildcards):
-    """Raises BadInput: no rule makes this target."""
-    target = f"results/{wildcards.unknown}"
-    raise BadInput(f"{target}: {targets.hint(CONFIG, target)}")
+def checked(check, *arguments):
+    """Call a check. What it refuses ends the run with one line: below a WorkflowError Snakemake prints lines of this code."""
+    try:
+        check(*arguments)
+    except BadInput as error:
+        logger.error(printable(str(error)))
+        raise SystemExit(1)
 
 
 def shown(path, caption, category, /, **labels):
     """An output that Snakemake's report shows, with a caption of workflow/report."""
     return report(path, caption=f"../report/{caption}.rst", category=category, labels=labels)
-
-
-@cache
-def same_settings():
-    """No files, as an input of all runs. Ends the run if files with other settings would be kept.
-
-    An error would not do: Snakemake would take the file without the job that has it.
-    """
-    if workflow.is_main_process:
-        try:
-            preflight.same_settings(sealed.otherwise(workflow, CONFIG))
-        except BadInput as error:
-            logger.error(printable(str(error)))
-            raise SystemExit(1)
-    return []

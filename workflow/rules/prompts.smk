@@ -16,6 +16,7 @@ rule convert_model:
     params:
         package=lookup("models/{model}/source/package", within=config),
         file=lookup("models/{model}/source/file", within=config),
+        settings=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source),
     message:
         "Convert the weights of {wildcards.model}"
     shell:
@@ -37,16 +38,14 @@ rule fetch:
         mem_mb=8000,
         runtime=60,
     params:
-        source=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source),
+        settings=lambda wildcards: settings.to_argument(CONFIG.models[wildcards.model].source),
     message:
         "Fetch the weights of {wildcards.model}"
     shell:
-        "python -m orce fetch --source {params.source:q} --out {output} 2>&1 | tee {log}"
+        "python -m orce fetch --source {params.settings:q} --out {output} 2>&1 | tee {log}"
 
 
 rule prompts:
-    input:
-        lambda wildcards: same_settings(),
     output:
         out="results/{dataset}/prompts/{split}.jsonl",
         manifest="results/{dataset}/prompts/{split}.manifest.json",

@@ -10,7 +10,7 @@ of an earlier version may lack its settings, its place and its inputs.
 import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,6 +123,13 @@ def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=No
     write_manifest(manifest or manifest_path(artefact), described | origin(artefact, settings) | facts)
 
 
+def seal_together(paths: Iterable[Path], manifest, settings: Settings) -> None:
+    """One seal for files that a step has made for people, beside them: no other step reads them."""
+    write_manifest(
+        manifest, {"sha256": {path.name: files.file_digest(path) for path in paths}} | origin(manifest, settings)
+    )
+
+
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
     """For a manifest: the path of a file or folder in the run, its settings, and its step's inputs."""
     here, inputs = run_path(artefact), _inputs.get()
@@ -171,13 +178,19 @@ def _verify(artefact: Path, partial: bool = False) -> dict:
     if wrong := changed(artefact, facts, partial):
         raise BadInput(f"{wrong}; {again(named)}")
     if here is not None:
-        run = Path(*artefact.parts[: -len(Path(here).parts)])
-        for name, digest in facts.get("inputs", {}).items():
-            if _identity(run / name) not in (None, digest):
-                raise BadInput(f"{named}: was made from another {name} than there is now; {again(named)}")
+        if name := other_input(artefact, facts):
+            raise BadInput(f"{named}: was made from another {name} than there is now; {again(named)}")
         if inputs is not None:
             inputs[here] = _identity(artefact)
     return facts
+
+
+def other_input(artefact: Path, facts: dict) -> str | None:
+    """The first input in a file's seal that is another one now than the file was made from; None if there is none."""
+    here = run_path(artefact)
+    run = Path(*artefact.parts[: -len(Path(here).parts)]) if here else Path()
+    inputs = facts.get("inputs", {}).items()
+    return next((name for name, digest in inputs if _identity(run / name) not in (None, digest)), None)
 
 
 def _identity(artefact: Path) -> str | None:

@@ -18,6 +18,7 @@ from orce.config.schema import Config, Optimisation, Part, Split
 from orce.config.schema import Model as ModelKeys
 from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
+from orce.runtime.modules import located
 from orce.stage_settings import File, Model, Settings, Source, T, Trainer, plain, to_argument
 from orce.tasks.examples import SHOWN
 
@@ -225,8 +226,11 @@ def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:
 
     made: folders that a rule makes, which have a manifest for this.
     """
-    there = [(path, kinds) for path, kinds in _local(plain(chosen)) if path not in made and Path(path).exists()]
-    contents = {path: files.fingerprint(path, kinds) for path, kinds in there}
+    contents = {
+        path: files.fingerprint(str(located(path)), kinds)
+        for path, kinds in _local(plain(chosen))
+        if path not in made and located(path).exists()
+    }
     return plain(chosen) | {"contents": contents} if contents else chosen
 
 

@@ -3,13 +3,18 @@
 import difflib
 import re
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
 from orce import methods
 from orce.config import settings
 from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
+from orce.errors import BadInput
 from orce.stage_settings import PAPER
 
+WHOLE = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # rules as people ask for them
+DOCUMENTS = ("tables.tex", "tables.html", "tables.pdf", "comparison.tex", "comparison.html", "comparison.csv")
 NOTHING = "(?!)"  # a pattern that matches nothing
 FILES = (  # of a cell, as people ask for them
     "samples.jsonl",
@@ -73,8 +78,34 @@ def either(names: Iterable[str]) -> str:
     return f"({'|'.join(map(re.escape, names))})" if (names := list(names)) else NOTHING
 
 
-def hint(config: Config, target: str) -> str:
+def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) -> None:
+    """Raises BadInput for a target that is neither a rule, nor a file that a rule makes or that is there; it says what was meant."""
+    rules = list(rules)
+    names = {rule.name for rule in rules}
+    outputs = [output for rule in rules for output in rule.output]
+    for target in wanted:
+        made = target in names or any(output.match(target) for output in outputs)
+        if not made and not Path(target).exists():
+            raise BadInput(f"{target}: {hint(config, target, names)}")
+
+
+def hint(config: Config, target: str, rules: Iterable[str] = ()) -> str:
     """What was meant by a target that no rule makes. Raises BadInput for a method whose parts are not there."""
+    folder, *_ = target.split("/")
+    if folder == "results" and target != "results":
+        return hint_in_results(config, target)
+    if folder == "paper_tables":
+        known = [f"paper_tables/{name}.{kind}" for name in config.tables for kind in ("tex", "html")]
+        known += [f"paper_tables/{name}" for name in DOCUMENTS]
+    else:
+        known = [*rules, *(f"paper_tables/{name}" for name in DOCUMENTS)]
+    close = difflib.get_close_matches(target, known, 1)
+    listed = f"targets are {', '.join(WHOLE)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
+    return f"no rule makes this; {f'did you mean {close[0]!r}?' if close else listed}"
+
+
+def hint_in_results(config: Config, target: str) -> str:
+    """What was meant by a file below results/."""
     _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
     if dataset not in config.datasets:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"

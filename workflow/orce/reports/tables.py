@@ -12,6 +12,7 @@ import jinja2
 from msgspec import structs
 
 from orce import tasks
+from orce.artefacts import store
 from orce.artefacts.files import atomic, digest
 from orce.config import layout
 from orce.config.cells import Cell
@@ -147,6 +148,15 @@ def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[st
         with atomic(Path(folder, name), "wb") as handle:
             handle.write(text.encode() if isinstance(text, str) else text)
     return {name: Path(folder, name) for name in contents}
+
+
+def seal_by_name(written: Mapping[str, Path], settings: Tables) -> None:
+    """A seal beside each table or document of build_tables and build_document, for its files of all formats."""
+    by_name: dict[Path, list[Path]] = {}
+    for path in written.values():
+        by_name.setdefault(store.manifest_path(path), []).append(path)
+    for manifest, paths in by_name.items():
+        store.seal_together(paths, manifest, settings)
 
 
 def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> Table:

@@ -12,12 +12,27 @@ from typing import Any
 
 from orce.errors import BadInput
 
+SHIPPED = ("config/", "docs/examples/", "evidence/")  # folders of the checkout that its configurations name
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def located(path: str) -> Path:
+    """Where a relative path of a configuration is: in the current folder, or, if that has no such file, in the checkout.
+
+    The configurations of the checkout name its own modules, such as config/demo/arithmetic.py, and work from any folder.
+    """
+    in_the_checkout = CHECKOUT / path
+    if not Path(path).exists() and path.startswith(SHIPPED) and in_the_checkout.exists():
+        return in_the_checkout
+    return Path(path)
+
 
 def from_file(path: str):
     """The module in a Python file, imported once. Raises BadInput naming the file, and the line where its code fails."""
-    if not Path(path).is_file():
+    file = located(path)
+    if not file.is_file():
         raise BadInput(f"{path}: no such file; expected a Python module, from {Path.cwd()}")
-    return imported(path, Path(path).resolve())
+    return imported(path, file.resolve())
 
 
 @cache
@@ -40,7 +55,7 @@ def imported(path: str, resolved: Path):
 
 def _failure(path: str, error: Exception, verb: str = "") -> str:
     """', line 3: ValueError: text', by the last line of a user's file that an error went through, if it went through any."""
-    frames, file = traceback.extract_tb(error.__traceback__), Path(path).resolve()
+    frames, file = traceback.extract_tb(error.__traceback__), located(path).resolve()
     lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == file]
     return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
@@ -94,7 +109,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
             raise
         except Exception as error:
             deepest = traceback.extract_tb(error.__traceback__)[-1].filename
-            if contract.name == "train" and Path(deepest).resolve() != Path(path).resolve():
+            if contract.name == "train" and Path(deepest).resolve() != located(path).resolve():
                 raise  # from deep within a training: its traceback says more than a line
             raise BadInput(f"{where}{_failure(path, error, 'raised ')}{_question(arguments)}") from None
         try:

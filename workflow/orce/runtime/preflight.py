@@ -43,26 +43,6 @@ for path in sys.argv[1:]:
 SMI = [["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"] for more in (",compute_cap", "")]
 PATIENCE = 10  # seconds until the hub answers
 
-OTHERWISE = Path(".snakemake/other_settings")  # names of files that were made with other settings
-KEEP = "ORCE_KEEP"
-
-
-def same_settings(changed: dict[str, list[str]]) -> None:
-    """Raises BadInput if files were made with other settings: {file: its settings that have changed}."""
-    if not changed or os.environ.get(KEEP):
-        return
-    with contextlib.suppress(OSError):  # a folder that is only looked at
-        OTHERWISE.parent.mkdir(exist_ok=True)
-        OTHERWISE.write_text("\n".join(changed) + "\n")
-    first, *others = changed
-    files = f"{first} and {len(others)} more files" if others else first
-    settings = list(dict.fromkeys(setting for settings in changed.values() for setting in settings))
-    shown = f" ({'; '.join(settings[:3])}{'; ...' if settings[3:] else ''})" if settings else ""
-    raise BadInput(
-        f"{files}: made with other settings than now{shown}, and Snakemake would keep them; to make them again: "
-        f"-R $(cat {OTHERWISE}); to keep them: {KEEP}=1 before the command"
-    )
-
 
 def check(workflow, config) -> None:
     """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only public attributes are
@@ -71,7 +51,6 @@ def check(workflow, config) -> None:
         return
     alone()
     jobs = list(workflow.dag.needrun_jobs())
-    tell_replaced(config.paper_tables, {str(file) for job in jobs for file in job.output})
     if not workflow.local_exec:
         unlocked(str(path) for job in jobs for path in job.output)
     limit = workflow.global_resources.get("gpu")

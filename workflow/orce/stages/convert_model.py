@@ -39,5 +39,8 @@ def run(
         model.save_pretrained(work)
         tokenizer.save_pretrained(work)
         facts = {"package": package, "version": importlib.metadata.version(package)}
-        store.write_manifest(work / "manifest.json", facts | store.folder_digests(work) | store.origin(out))
+        store.write_manifest(
+            work / "manifest.json",
+            facts | store.folder_digests(work) | store.origin(out, {"package": package, "file": file}),
+        )
         files.publish_folder(work, out)

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
+from orce.artefacts import store
 from orce.config import layout
 from orce.config import settings as parts
 from orce.config.cells import Cell
@@ -66,5 +67,8 @@ def run(settings: Settings, out: Annotated[str, "folder of the pictures"], resul
     if not Path(results).is_dir():
         raise BadInput(f"{results} is not a folder; --results names the folder of a finished run")
     progress = Progress("figures", len(settings.names()) * len(figures.METADATA))
-    for number, _ in enumerate(figures.build(settings, results, out), 1):
-        progress.update(number)
+    drawn = []
+    for path in figures.build(settings, results, out):
+        drawn.append(path)
+        progress.update(len(drawn))
+    store.seal_together(drawn, Path(out, store.FOLDERS), settings)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
-from orce.artefacts import files
+from orce.artefacts import store
 from orce.config import layout
 from orce.config.schema import Config
 from orce.metrics.definitions import EXTRA, METRICS
@@ -43,7 +43,7 @@ def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; e
         values = [*values_of(measured, [*METRICS, "spearman_surrogate", "f1"]), *values_of(extra, [*EXTRA])]
         values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in measured.n_unparsed.items()]
         lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
-    with files.atomic(out) as handle:
+    with store.writing(out, settings) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
     say(f"[metrics-csv] {len(lines)} values in {out}")
 

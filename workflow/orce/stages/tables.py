@@ -16,5 +16,6 @@ def run(
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
     document = tables.build_document(tables.read(settings, metrics, confidences), out)
+    tables.seal_by_name(document, settings)
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {document[name]}")
