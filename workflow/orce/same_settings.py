@@ -29,20 +29,31 @@ TARGETS_ARE_KNOWN = ("Building DAG of jobs",)
 PLAN_IS_MADE = ("Job stats", "Nothing to be done", "Creating report")
 
 
-def once_snakemake_says(beginnings: tuple[str, ...], logger: logging.Logger, check: Callable[[], None]) -> None:
-    """Call `check` at the first message of Snakemake's logger with one of these beginnings; an error in it ends the run.
+class OnceSnakemakeSays(logging.Filter):
+    """A filter of Snakemake's logger that calls `check` at the first message with one of some beginnings.
 
     Snakemake has no hook that a dry run, a report and a run with nothing to do have too: `onstart` is for runs with jobs alone.
-    But each of them says these words, and what a filter of the logger raises reaches the caller.
+    But each of them says these words, and what a filter of the logger raises reaches the caller and ends the run.
     """
 
-    def filter_that_checks(record: logging.LogRecord) -> bool:
-        if str(record.msg).startswith(beginnings):
-            logger.removeFilter(filter_that_checks)
-            check()
+    def __init__(self, beginnings: tuple[str, ...], check: Callable[[], None]):
+        super().__init__()
+        self.beginnings = beginnings
+        self.check = check
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith(self.beginnings):
+            logging.getLogger(record.name).removeFilter(self)
+            self.check()
         return True
 
-    logger.addFilter(filter_that_checks)
+
+def add_checks(logger: logging.Logger, checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
+    """Have each check called once Snakemake says one of its beginnings."""
+    for left in [each for each in logger.filters if isinstance(each, OnceSnakemakeSays)]:
+        logger.removeFilter(left)  # of an earlier run in this process, which ended before it said them
+    for beginnings, check in checks.items():
+        logger.addFilter(OnceSnakemakeSays(beginnings, check))
 
 
 def check_plan(workflow, config) -> None:

@@ -106,6 +106,10 @@ def hint(config: Config, target: str, rules: Iterable[str] = ()) -> str:
 
 def hint_in_results(config: Config, target: str) -> str:
     """What was meant by a file below results/."""
+    if target.count("/") == 1 and (
+        close := difflib.get_close_matches(target, ("results/metrics.csv", "results/tuned.yaml"), 1)
+    ):
+        return f"no rule makes this; did you mean {close[0]!r}?"
     _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
     if dataset not in config.datasets:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
