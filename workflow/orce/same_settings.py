@@ -6,6 +6,7 @@ in its seal; today's are the parameter `settings` of the rule that makes it.
 """
 
 import contextlib
+import itertools
 import json
 import logging
 import os
@@ -81,8 +82,11 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[str]]:
     kept = {}
     planned = set()
     taken = set()
-    for job in workflow.dag.jobs:
-        outputs = [str(file) for file in job.output]
+    # The first file that a message names is then one that the others are made from.
+    levels = workflow.dag.toposorted()
+    in_order = list(itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels))
+    for job in in_order:
+        outputs = outputs_of(job)
         planned.update(outputs)
         taken.update(str(file) for file in job.input)
         settings = job.params.get("settings")
@@ -96,6 +100,10 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[str]]:
         kept[file] = settings_of_its_rules(workflow, file)
         beyond_the_plan += [name for name in seal_of(file).get("inputs", ()) if name not in planned]
     return {file: settings for file, settings in kept.items() if settings}
+
+
+def outputs_of(job) -> list[str]:
+    return [str(file) for file in job.output]
 
 
 def settings_of_its_rules(workflow, file: str) -> list[str]:
