@@ -150,7 +150,7 @@ def differences_of(seal: dict[str, Any], now: dict[str, Any], readout: str) -> l
     """The settings that differ, each with its values. A seal without settings has some of them among its facts."""
     made = seal.get("settings")
     if made is None:
-        made = {key: seal[key] for key in now if key in seal}
+        made = {key: seal[key] for key in now if key in seal and key not in store.PLACE_AND_CONTENT}
         now = {key: now[key] for key in made}
     if "readout" in made and "readout" not in now:
         now = now | {"readout": readout}

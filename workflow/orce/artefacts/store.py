@@ -25,6 +25,7 @@ T = TypeVar("T")
 RESULTS = "results"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
+PLACE_AND_CONTENT = ("file", "sha256", "files", "n", "inputs")  # what a seal says of a file, whatever made it
 UNSEALED = (FOLDERS, "README.md", "training_log.json")  # files in a folder of weights that no model is loaded from
 
 _inputs: ContextVar[dict[str, str | None] | None] = ContextVar("inputs", default=None)
