@@ -14,7 +14,6 @@ from orce.errors import BadInput
 from orce.stage_settings import PAPER
 
 WHOLE = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # rules as people ask for them
-DOCUMENTS = ("tables.tex", "tables.html", "tables.pdf", "comparison.tex", "comparison.html", "comparison.csv")
 NOTHING = "(?!)"  # a pattern that matches nothing
 FILES = (  # of a cell, as people ask for them
     "samples.jsonl",
@@ -83,33 +82,28 @@ def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) 
     rules = list(rules)
     names = {rule.name for rule in rules}
     outputs = [output for rule in rules for output in rule.output]
+    files = [str(output) for output in outputs if "{" not in str(output)]
     for target in wanted:
         made = target in names or any(output.match(target) for output in outputs)
         if not made and not Path(target).exists():
-            raise BadInput(f"{target}: {hint(config, target, names)}")
+            raise BadInput(f"{target}: {hint(config, target, [*names, *files])}")
 
 
-def hint(config: Config, target: str, rules: Iterable[str] = ()) -> str:
-    """What was meant by a target that no rule makes. Raises BadInput for a method whose parts are not there."""
-    folder, *_ = target.split("/")
-    if folder == "results" and target != "results":
+def hint(config: Config, target: str, known: Iterable[str] = ()) -> str:
+    """What was meant by a target that no rule makes; known: rules, and files that every configuration has.
+
+    Raises BadInput for a method whose parts are not there.
+    """
+    tables = [f"paper_tables/{name}.{kind}" for name in config.tables for kind in ("tex", "html")]
+    if close := difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8):
+        return f"no rule makes this; did you mean {close[0]!r}?"
+    if target.startswith("results/"):
         return hint_in_results(config, target)
-    if folder == "paper_tables":
-        known = [f"paper_tables/{name}.{kind}" for name in config.tables for kind in ("tex", "html")]
-        known += [f"paper_tables/{name}" for name in DOCUMENTS]
-    else:
-        known = [*rules, *(f"paper_tables/{name}" for name in DOCUMENTS)]
-    close = difflib.get_close_matches(target, known, 1)
-    listed = f"targets are {', '.join(WHOLE)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
-    return f"no rule makes this; {f'did you mean {close[0]!r}?' if close else listed}"
+    return f"no rule makes this; targets are {', '.join(WHOLE)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
 
 
 def hint_in_results(config: Config, target: str) -> str:
     """What was meant by a file below results/."""
-    if target.count("/") == 1 and (
-        close := difflib.get_close_matches(target, ("results/metrics.csv", "results/tuned.yaml"), 1)
-    ):
-        return f"no rule makes this; did you mean {close[0]!r}?"
     _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
     if dataset not in config.datasets:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
