@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orce import methods
+from orce.artefacts.store import RESULTS
 from orce.config import settings
 from orce.config.cells import UNGRADED, Cell
 from orce.config.schema import Config
@@ -97,7 +98,7 @@ def hint(config: Config, target: str, known: Iterable[str] = ()) -> str:
     tables = [f"paper_tables/{name}.{kind}" for name in config.tables for kind in ("tex", "html")]
     if close := difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8):
         return f"no rule makes this; did you mean {close[0]!r}?"
-    if target.startswith("results/"):
+    if Path(target).parts[0] == RESULTS:
         return hint_in_results(config, target)
     return f"no rule makes this; targets are {', '.join(WHOLE)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
 
