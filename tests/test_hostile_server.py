@@ -66,7 +66,7 @@ KEPT = {
     "half a pair in bytes": (http(b'{"choices": [{"message": {"content": "7 \xed\xa0\xbd"}}]}'), "7 \ufffd"),
     "terminal escapes in the text": (chat(f"7 {ESCAPES}"), f"7 {ESCAPES}"),
     "NUL and line separators": (chat("7\x00\u2028\u2029\n8"), "7\x00\u2028\u2029\n8"),
-    "a text of 500 kB": (chat("(" * 250_000), "(" * 250_000),
+    "a text of 250 kB for a budget of 16 tokens": (chat("(" * 250_000), "(" * 16 * 128),
     "a thousand choices": (http(json.dumps({"choices": [{"message": {"content": "7"}}] * 1000})), "7"),
     "a choice without content": (chat(None), ""),
     "parts for a text": (chat([{"type": "thinking", "thinking": "9"}, {"type": "text", "text": "7"}]), "7"),

@@ -147,6 +147,18 @@ def test_each_trouble_alone_is_survived(trouble):
         assert server.bodies[0] == server.bodies[2], "the same request again, with the same seed"
 
 
+def test_a_reply_longer_than_its_budget_is_cut_counted_and_said_once(capfd):
+    with Server(text=lambda body, i: "word " * 10_000) as server:
+        engine = load(server)
+        texts = [text for row in ask(engine, count=3, n=2) for text in row]
+    assert [len(text) for text in texts] == [16 * 128] * 6 and all(text.cut for text in texts)
+    assert engine.spent()["shortened"] == 6
+    said = [line for line in capfd.readouterr().err.splitlines() if "longer than its budget" in line]
+    assert len(said) == 1 and said[0].endswith(
+        "a reply is longer than its budget of 16 tokens can be, and is cut there"
+    )
+
+
 def test_a_server_that_ignores_n_is_asked_until_there_are_n():
     with Server(trouble=lambda body: "fewer" if body.get("n", 1) <= 3 else None) as server:
         (row,) = ask(load(server), n=3)

@@ -16,6 +16,7 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -35,9 +36,11 @@ LISTS = ("answers", "choices", "correct", "labels")  # a cell of text may hold t
 JUDGEMENTS = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
 # What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
 HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
-# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object).
+# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object). A text
+# without its closing quote reaches to the end: from each of its escaped quotes, another search would begin.
 NUMPYS = re.compile(
-    r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*dtype=\w+""", re.DOTALL
+    r"""('(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*+dtype=\w+""",
+    re.DOTALL,
 )
 
 
@@ -176,8 +179,8 @@ def _parquet(path: Path) -> Iterator[Row]:
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:
-    for name in columns:
-        if name and columns.count(name) > 1:
+    for name, times in Counter(columns).items():
+        if name and times > 1:
             raise BadInput(f"{path}: the column {name!r} stands twice; rename or delete one of them")
     for sign, name in SEPARATORS.items():
         if len(columns) == 1 and sign in columns[0]:

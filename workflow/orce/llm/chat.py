@@ -9,6 +9,7 @@ apart. No character is added or lost, and text without such strings is tokenized
 """
 
 import contextlib
+import itertools
 import os
 import re
 import resource
@@ -30,7 +31,7 @@ DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's own template takes w
 FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
 CPU_SECONDS, MEMORY = 3, 2**29  # of a template's trial; a usual one takes milliseconds and kilobytes
 MEMORY_EXIT = 3
-CUT = "\ufdd0"  # marks a cut while a template is rendered; Unicode will never make it a character
+OPENS, CLOSES = "\ufdd0", "\ufdd1"  # begin and end the mark of a cut; Unicode will never make them characters
 BRACKETED = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)  # <think>, [INST], <|im_end|>
 # What looks like a control token where the tokenizer is not known.
 CONTROL_LIKE = re.compile(
@@ -85,10 +86,9 @@ def completion_ids(tokenizer, text: str) -> list[int]:
 
 
 def _marked(tokenizer, texts: list[str]) -> tuple[list[str], str]:
-    """The texts with a mark behind the first character of every control token in them, and the mark."""
-    mark = CUT
-    while any(mark in text for text in texts):
-        mark += CUT
+    """The texts with a mark after the first character of every control token in them, and the mark, which is in no text."""
+    taken = {int(number) for text in texts for number in re.findall(f"{OPENS}([0-9]{{1,9}}){CLOSES}", text)}
+    mark = f"{OPENS}{next(number for number in itertools.count() if number not in taken)}{CLOSES}"
     return [_pattern(tokenizer).sub(lambda start: start[0] + mark, text) for text in texts], mark
 
 
@@ -100,7 +100,7 @@ def _pieces_ids(tokenizer, text: str, mark: str) -> list[int]:
     for piece in rest:
         lead, *following = tokenizer(tokenizer.eos_token + piece, add_special_tokens=False)["input_ids"]
         assert lead == tokenizer.eos_token_id
-        ids = ids + following
+        ids += following
     return ids
 
 

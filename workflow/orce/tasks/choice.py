@@ -15,7 +15,7 @@ from orce.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.rows import letters
 from orce.text.extract import LONGEST, to_number
-from orce.text.marks import DENIED, lines, own_reply, plain, squeeze, statements
+from orce.text.marks import DENIED, lines, occurrences, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
@@ -27,6 +27,7 @@ _NOT_THIS = re.compile(
     r"(?i:\bnot|n't|\banything but|\bdoubt (?:that )?it(?:'s| is))\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*"
 )
 _WRONG = r"\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
+BESIDE = 100  # characters before and after an option that may deny it
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
 
@@ -220,14 +221,20 @@ def _contained_text(text: str, choices: list) -> str | None:
     # Digits and very short words occur in any sentence.
     distinctive = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
 
-    def left(option: str) -> re.Match | None:
-        """The option, where the text does not deny it."""
-        words = rf"(?<!\w){re.escape(option)}(?!\w)"
-        return re.search(words, re.sub(rf"{DENIED}{words}|{words}{_WRONG}", " ", form))
-
-    if held := [i for i, option in distinctive if left(option)]:
+    if held := [i for i, option in distinctive if option in form and _affirmed(option, form)]:
         return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
     return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
+
+
+def _affirmed(option: str, form: str) -> bool:
+    """Whether a text has an option in it as whole words, and does not deny it there."""
+    for start in occurrences(option, form):
+        end = start + len(option)
+        before = form[max(0, start - BESIDE) : start]
+        after = form[end : end + BESIDE]
+        if not re.search(rf"\w\Z|{DENIED}\Z", before) and not re.match(rf"\w|{_WRONG}", after):
+            return True
+    return False
 
 
 def _single(indices: list[int]) -> str | None:

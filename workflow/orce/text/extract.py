@@ -155,7 +155,7 @@ def to_number(text: str) -> str | None:
 
     A comma separates thousands: '3,5' is not a number.
     """
-    written = re.fullmatch(rf"\s*([-+]?)\s*({_D})\s*", digits(ascii_signs(text), comma=False))
+    written = re.fullmatch(rf"\s*+([-+]?)\s*+({_D})\s*+", digits(ascii_signs(text), comma=False))
     return _canonical(Decimal(written[1] + written[2])) if written else None
 
 
@@ -199,9 +199,11 @@ def number(text: str, conclusion: bool = False) -> str | None:
     bare = _unlisted(written)
     if conclusion and bare and (bare[0] != written[0] or not re.fullmatch(_ALONE, bare[0])):
         bare = [] if getattr(text, "cut", False) else bare[::-1]
+    ranks = {value: rank for rank, value in reversed([*enumerate(results)])}
     for line in [*marked, *bare]:
         if re.search(r"[\d\x04]", line):
-            value = _number_of_line(_SO.split(line)[-1] if conclusion and _lead(line) is None else line, results)
+            said = _SO.split(line)[-1] if conclusion and _lead(line) is None else line
+            value = _number_of_line(said, results, ranks)
             if value is not None:
                 return to_number(value)
     return None
@@ -236,9 +238,9 @@ def _lead(text: str) -> str | None:
     return None
 
 
-def _number_of_line(line: str, results: list[str]) -> str | None:
-    """The number that a line states; '' for one that cannot be read. Where a sentence has several, the last of `results`
-    among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'."""
+def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str | None:
+    """The number that a line states; '' for one that cannot be read. Where a sentence has several, the first of `results`
+    among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'. ranks: the first place of each in `results`."""
     if not _FRACTION.match(line) and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
         return None
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
@@ -259,8 +261,10 @@ def _number_of_line(line: str, results: list[str]) -> str | None:
     line = re.sub(rf"(?<!\d){_D}(?:{_OPERATION})+", "", bare)
     new = _GIVEN.sub(" ", line)
     readings = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
-    computed = (value for numbers in readings[:2] for value in results if value in numbers)
-    return next(computed, None) or next((numbers[-1] for numbers in readings if numbers), None)
+    for numbers in readings[:2]:
+        if computed := [ranks[value] for value in numbers if value in ranks]:
+            return results[min(computed)]
+    return next((numbers[-1] for numbers in readings if numbers), None)
 
 
 def _numbers(line: str) -> list[str]:
@@ -321,7 +325,7 @@ def confidence(text: str) -> float | None:
     text = re.sub(r"(?i)<(confidence|probability)>", r"\1: ", plain(text))
     key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
-    scale = r"^(?:[^\n:\d(]|\([^)\n]*\)|\d+ ?(?:-|to|and) ?\d+)*:|^ [-\u2013](?= \d)"
+    scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
     stated = [at for rest, at in read if at and (at["percent"] or at["scale"] or not _OTHER_SCALE.match(rest))]
     if not stated:

@@ -9,7 +9,7 @@ import functools
 import re
 import string
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from orce.text import table
@@ -42,6 +42,25 @@ def unpunctuated(text: str, instead: str = "", kept: str = "(?!)") -> str:
     """The text without ASCII's signs and the punctuation of any script. kept: a pattern of signs that stay."""
     drop = lambda sign: sign in string.punctuation or unicodedata.category(sign)[0] == "P"
     return re.sub(rf"({kept})|[^\w\s]|_", lambda sign: instead if not sign[1] and drop(sign[0]) else sign[0], text)
+
+
+def occurrences(sought: str, text: str) -> Iterator[int]:
+    """Each place at which one text begins in another, overlapping ones too, in one pass (Knuth, Morris and Pratt, 1977)."""
+    borders = [0]  # of each beginning of `sought`: the length of the longest shorter one that it ends with
+    length = 0
+    for sign in sought[1:]:
+        while length and sign != sought[length]:
+            length = borders[length - 1]
+        length += sign == sought[length]
+        borders.append(length)
+    length = 0
+    for end, sign in enumerate(text, 1):
+        while length and sign != sought[length]:
+            length = borders[length - 1]
+        length += sign == sought[length]
+        if length == len(sought):
+            yield end - length
+            length = borders[-1]
 
 
 # Thoughts and tokens
@@ -114,7 +133,8 @@ OPENING = [_opening(**row) for row in table("marks")]
 # Only where no option has this letter.
 SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18")
 
-ASKED = r"^[ \t]*(?:Q|Question)[ \t]*\d*[ \t]*:"  # a question that the model goes on to ask itself
+ASKED = r"^[ \t]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"  # a question that the model goes on to ask itself
+MOST = 1000  # marks of a text that are looked at, the last ones: each may be compared with every option
 CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
 # How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
 # brackets, the search would take minutes.
@@ -175,7 +195,7 @@ def statements(text: str, short: bool = True) -> list[str]:
 
     short: whether 'A:' at the start of a line is a mark, and not the option A.
     """
-    marks = list(_MARKS[short].finditer(text))
+    marks = list(_MARKS[short].finditer(text))[-MOST:]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     spans = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
     spans.sort(key=lambda span: CLOSED not in span)

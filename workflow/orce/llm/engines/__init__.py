@@ -68,13 +68,22 @@ def generate_with_greedy(
 
 class Text(str):
     """A text that a model generated. cut: whether it ended at its token budget. logprobs: of its tokens, where a server was
-    asked for them and gave them. filtered: whether a server kept it back."""
+    asked for them and gave them. filtered: whether a server kept it back. shortened: whether a server sent more than its budget,
+    which was cut off."""
 
     cut: bool
     logprobs: list[float] | None
     filtered: bool
+    shortened: bool
 
-    def __new__(cls, text: str, cut: bool = False, logprobs: list[float] | None = None, filtered: bool = False):
+    def __new__(
+        cls,
+        text: str,
+        cut: bool = False,
+        logprobs: list[float] | None = None,
+        filtered: bool = False,
+        shortened: bool = False,
+    ):
         made = super().__new__(cls, text)
-        made.cut, made.logprobs, made.filtered = cut, logprobs, filtered
+        made.cut, made.logprobs, made.filtered, made.shortened = cut, logprobs, filtered, shortened
         return made

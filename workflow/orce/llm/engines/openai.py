@@ -14,7 +14,6 @@ import hashlib
 import http.cookiejar
 import itertools
 import json
-import math
 import operator
 import os
 import random
@@ -33,7 +32,7 @@ from orce.llm.engines import Text
 from orce.runtime import process
 from orce.runtime.process import printable, say
 from orce.stage_settings import Source, plain, typed
-from orce.text.marks import after_thoughts
+from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"
 CONCURRENCY, RETRIES = 16, 10
@@ -44,6 +43,7 @@ LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
 LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000  # bytes; 100 answers of 8,192 tokens take less than 2**23
 QUIET = 30.0  # seconds between two lines about a server in trouble
 CHARACTERS = 4  # of a token, for the estimate before a request
+LONGEST_TOKEN = 128  # characters of the longest token of common vocabularies: a reply of more a token is cut
 # What may be left out where a server refuses it, and what that means.
 OPTIONAL = {
     "temperature": "it samples at its own temperature, also for the greedy answer",
@@ -77,6 +77,7 @@ WRITTEN = ("text", "output_text")  # types of the parts of a content that are it
 UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
 IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
 ROUNDING = 1e-6  # above zero, of a log-probability of 0
+LEAST = -9999.0  # in place of minus infinity, which no JSON file holds; its probability is 0 too
 # Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
 USAGE = {
     "prompt_tokens": ("prompt_tokens", "input_tokens"),
@@ -130,7 +131,7 @@ class Engine:
         self.left_out: set[str] = set()
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
         self.asked: set[float] = set()  # the temperatures at which requests were answered
-        self.answered = self.warned = self.replied = False
+        self.answered = self.warned = self.replied = self.shortened = False
         self.refused: dict[str, str] = {}  # why, by the question's end
         self.reported = time.monotonic()
 
@@ -295,9 +296,10 @@ class Engine:
             raise self._error(response, bytes(content), body)
         if len(content) > LARGEST_REPLY:
             raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
+        budget = body.get(self.limit, 0)
         try:
             reply = json.loads(content)
-            texts = texts_of(reply)
+            texts = texts_of(reply, body.get("n", 1), budget * LONGEST_TOKEN)
         except BadInput as error:
             raise BadInput(f"{self.server}: {error}") from None
         except (ValueError, RecursionError):
@@ -313,6 +315,11 @@ class Engine:
         # Cut before an answer: a reasoning model may use its budget up while it thinks.
         self.counts.update({"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted)
         self.replied = True
+        if shortened := sum(text.shortened for text in texts):
+            self.counts["shortened"] += shortened
+            if not self.shortened:
+                self.shortened = True
+                self._say(f"a reply is longer than its budget of {budget} tokens can be, and is cut there")
         if filtered := sum(text.filtered for text in texts):
             self._empty(body, "its reply was filtered", filtered)
         return texts
@@ -365,21 +372,21 @@ def request_seed(seed: int, number: int) -> int:
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big") >> 1
 
 
-def texts_of(reply: dict) -> list[Text]:
-    """Texts of a chat completion in the order of its choices; no content (filtered, cut short) is an empty text.
+def texts_of(reply: dict, n: int | None = None, longest: int | None = None) -> list[Text]:
+    """Texts of a chat completion in the order of its choices, or of the first n; no content (filtered, cut short) is an empty text.
 
     Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), in parts of
-    the content, or in its beginning. Raises Trouble for anything but a chat completion, and BadInput for log-probabilities that
-    are none.
+    the content, or in its beginning. longest: characters of a text, after which it is cut. Raises Trouble for anything but a
+    chat completion, and BadInput for log-probabilities that are none.
     """
     try:
-        choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))
+        choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))[:n]
         contents = [written(choice["message"].get("content")) for choice in choices]
     except (KeyError, TypeError, AttributeError):
         raise Trouble("the reply is not a chat completion") from None
     if not contents or not all(isinstance(content, str) for content in contents):
         raise Trouble("the reply has no choices with a text")
-    return [text_of(content, choice) for content, choice in zip(contents, choices, strict=True)]
+    return [text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)]
 
 
 def written(content: Any) -> Any:
@@ -393,8 +400,8 @@ def written(content: Any) -> Any:
     return "".join(part["text"] for part in parts if part.get("type", "text") in WRITTEN)
 
 
-def text_of(content: str, choice: dict) -> Text:
-    """The text of a choice. A filtered one is empty, whatever the filter let pass."""
+def text_of(content: str, choice: dict, longest: int | None = None) -> Text:
+    """The text of a choice. A filtered one is empty, whatever the filter let pass; one that was cut has no log-probabilities."""
     reason = choice.get("finish_reason")
     ended = str(reason.get("type") if isinstance(reason, dict) else reason)
     filtered = bool(FILTERED.search(ended)) or (not content and bool(choice["message"].get("refusal")))
@@ -402,42 +409,58 @@ def text_of(content: str, choice: dict) -> Text:
         raise Trouble(f"the reply ended with {ended!r}")
     # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
     whole = "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    shortened = longest is not None and len(whole) > longest
+    whole = whole[:longest]
     answer = after_thoughts(whole)
     answer = answer if answer == whole else answer.lstrip()
     try:
-        logprobs = logprobs_of(answer, choice["logprobs"]["content"])
+        logprobs = None if shortened else logprobs_of(answer, choice["logprobs"]["content"], longest)
     except BadInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):
         logprobs = None
-    return Text(answer, bool(CUT.search(ended)), logprobs, filtered)
+    return Text(answer, bool(CUT.search(ended)) or shortened, logprobs, filtered, shortened)
 
 
-def logprobs_of(answer: str, tokens: list[dict]) -> list[float] | None:
+def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> list[float] | None:
     """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts before it, white space around
-    it and what ends the turn are no part of it. Raises BadInput for a number that is no log-probability."""
-    texts = [bytes(sent["bytes"]).decode(errors="replace") if sent.get("bytes") else sent["token"] for sent in tokens]
+    it and what ends the turn are no part of it. longest: characters, beyond which the tokens are not of this answer. Raises
+    BadInput for a number that is no log-probability."""
+    texts = [text_of_token(token) for token in tokens]
     pieces = [UNCOMPARED.sub("", text) for text in texts]
-    whole, ends = "".join(pieces), [*itertools.accumulate(map(len, pieces))]
-    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in whole)  # the others are in pieces
-    starts = {end - len(piece): i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True)) if piece}
-    stops = {end: i for i, (end, piece) in enumerate(zip(ends, pieces, strict=True), 1) if piece}
-    at = whole.rfind(sought) if sought else -1
-    while at >= 0 and not (at in starts and at + len(sought) in stops):  # it begins or ends within a token
-        at = whole.rfind(sought, 0, at + len(sought) - 1)
-    if (at < 0 and whole) or not answer.strip():
+    whole = "".join(pieces)
+    known = set(whole)
+    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in known)  # the others are in pieces
+    if not tokens or not answer.strip() or (whole and not sought) or sought not in whole:
         return None
-    first, stop = (starts[at], stops[at + len(sought)]) if whole else (0, len(texts))
+    if longest is not None and len(whole) > longest:
+        return None
+    starts, stops = {}, {}  # {place in `whole` at which a token begins or ends: its number, or the next one's}
+    end = 0
+    for i, piece in enumerate(pieces):
+        if piece:
+            starts[end] = i
+            end += len(piece)
+            stops[end] = i + 1
+    first, stop = 0, len(texts)
+    if whole:
+        fits = [at for at in occurrences(sought, whole) if at in starts and at + len(sought) in stops]
+        if not fits:  # each begins or ends within a token
+            return None
+        first, stop = starts[fits[-1]], stops[fits[-1] + len(sought)]
     while first and IN_PIECES.fullmatch(texts[first - 1]):
         first -= 1
     while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
         stop += 1
     values = [float(token["logprob"]) for token in tokens[first:stop]]
-    if wrong := [value for value in values if not -math.inf < value <= ROUNDING]:
-        raise BadInput(
-            f"a reply has {wrong[0]} as the log-probability of a token; expected a finite number of at most 0"
-        )
-    return [min(value, 0.0) for value in values]
+    if wrong := [value for value in values if not value <= ROUNDING]:
+        raise BadInput(f"a reply has {wrong[0]} as the log-probability of a token; expected a number of at most 0")
+    return [max(LEAST, min(value, 0.0)) for value in values]
+
+
+def text_of_token(token: dict) -> str:
+    sent = token.get("bytes")  # bytes(10**10) would be as many zeros
+    return bytes(sent).decode(errors="replace") if sent and isinstance(sent, list) else token["token"]
 
 
 def tokens(usage) -> dict[str, int]:

@@ -1,0 +1,172 @@
+"""What others send is read in time that grows with its length and not with its square: replies, cells, headers, log-probabilities.
+
+The limits are CPU seconds that only a linear reading keeps: each text here took minutes to days, or for ever, by a reading that
+begins again at each of its characters.
+"""
+
+import contextlib
+import csv
+import math
+import signal
+
+import pytest
+
+import orce
+from orce import methods, tasks
+from orce.artefacts import tables
+from orce.tasks.grading import grade_form
+from orce.text import extract, marks
+
+SIZE = 200_000  # characters of each pair of classes
+MEGABYTE = 1_000_000
+
+
+@contextlib.contextmanager
+def within(seconds: float):
+    """Fail after so many seconds of this process's CPU time."""
+
+    def late(*_):
+        raise TimeoutError(f"more than {seconds} s of CPU time")
+
+    former = signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, former)
+
+
+def question(equality: str, reference: str = "x") -> dict:
+    return {"equality": equality, "question": "q", "context": None, "choices": None, "reference": [reference]}
+
+
+def graded(equality: str, text: str) -> None:
+    task, asked = tasks.get("qa"), question(equality)
+    task.score(task.extract(text, asked), asked)
+    task.score(text, asked)
+    task.score("x", question(equality, text))
+
+
+def chosen(text: str) -> None:
+    task = tasks.get("choice")
+    task.extract(text, question("") | {"choices": ["red car", "blue sky", "green leaf", "black cat"]})
+    task.extract("It is a car.", question("") | {"choices": [text, "blue sky"]})
+
+
+def of_column(text: str) -> None:
+    for kind in ("answers", "choices", "correct"):
+        tables.record(("line 1", {kind: text}), None)
+
+
+# Each reader of a text that others write: the reply to a prompt, an answer, a reference, an option, a cell.
+DOORS = {
+    "cot": lambda text: methods.known()["cot"].read(text, question("normalised"), tasks.get("qa"), {}),
+    "topk": lambda text: methods.known()["topk"].read(text, question("normalised"), tasks.get("qa"), {"k": 4}),
+    "linguistic": lambda text: methods.known()["linguistic"].read(text, {}),
+    "confidence": extract.confidence,
+    "contains": lambda text: graded("contains", text),
+    "numeric": lambda text: graded("numeric", text),
+    "choice": chosen,
+    "drop": lambda text: tasks.get("drop").score(text, {"reference": [["x"]]}),
+    "verdict": grade_form().verdict,
+    "answer of another form": lambda text: marks.own_marks(text, ["Vastaus"]),
+    "cell": of_column,
+}
+CLASSES = ["a", "A", "1", " ", "\n", "'", '"', "\\", "(", "]", ".", ",", ":", "-", "$", "*", "é", "中"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", CLASSES)
+@pytest.mark.parametrize("door", DOORS)
+def test_each_pair_of_classes_is_read_in_linear_time(door, first):
+    for second in CLASSES:
+        with within(20):
+            DOORS[door]((first + second) * (SIZE // 2))
+
+
+def repeated(unit: str, before: str = "", after: str = "", size: int = MEGABYTE) -> str:
+    return before + unit * (size // len(unit)) + after
+
+
+# The pairs, and the beginnings before them, from which a search began again and again.
+WORST = {
+    "escaped quotes in a list without an end": ("cell", repeated("\\'", "['")),
+    "escaped double quotes in a list without an end": ("cell", repeated('\\"', '["')),
+    "a list that ends within an escape": ("cell", repeated("\\'", "['") + "\\"),
+    "ends of lists that begin others": ("cell", repeated("](", "[")),
+    "spaces before nothing": ("numeric", repeated(" ")),
+    "dollars and spaces": ("numeric", repeated("$ ")),
+    "a question's letter and spaces": ("contains", repeated(" ", "Q", "x")),
+    "a choice in Chinese and spaces": ("contains", repeated(" ", "选", ".")),
+    "numbers and dashes after the word confidence": ("confidence", repeated("11-", "confidence ")),
+    "numbers and dashes before a colon in brackets": ("confidence", repeated("1-1 ", "confidence (", ":")),
+    "results, and lines without a number": ("numeric", repeated("2*3=7\n") + repeated("a1\n")),
+    "results, and a line of other numbers": ("numeric", repeated("2*3=7\n") + repeated("1 ")),
+    "digits and commas": ("numeric", repeated("1,")),
+    "marks without an answer": ("choice", repeated("Answer: .\n")),
+    "an option that is denied": ("choice", repeated("not red car ")),
+}
+
+
+@pytest.mark.parametrize("name", WORST)
+def test_the_worst_texts_are_read_in_linear_time(name):
+    door, text = WORST[name]
+    with within(60):
+        DOORS[door](text[: MEGABYTE // 10])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORST)
+def test_a_megabyte_of_the_worst_texts(name):
+    door, text = WORST[name]
+    with within(120):
+        DOORS[door](text)
+
+
+def test_an_option_and_a_reply_that_almost_hold_each_other():
+    words = repeated("a ", size=100_000)
+    asked = question("") | {"choices": [f"{words}b", "no way", "never ever"]}
+    with within(60):
+        assert tasks.get("choice").extract(f"{words}{words}", asked) is None
+
+
+@pytest.mark.parametrize("columns", [16_000, pytest.param(200_000, marks=pytest.mark.slow)])
+def test_a_header_of_many_columns(tmp_path, columns):
+    with (tmp_path / "wide.csv").open("w", newline="") as handle:
+        csv.writer(handle).writerows([[f"column {i}" for i in range(columns)], ["1"] * columns])
+    with within(20):
+        ((_, row),) = tables.read(tmp_path / "wide.csv")
+    assert len(row) == columns
+
+
+def reply(text: str, tokens: list[str]) -> dict:
+    logprobs = {"content": [{"token": token, "logprob": -0.1} for token in tokens]}
+    return {"choices": [{"index": 0, "message": {"content": text}, "logprobs": logprobs}]}
+
+
+# A reply, and how often the answer is found in its tokens, which none of them makes but in the last two.
+REPLIES = {
+    "one letter more than the tokens": lambda n: reply("a" * (2 * n + 1), ["aa"] * n),
+    "within one token": lambda n: reply("b" * n, ["a" * n]),
+    "an end that never comes": lambda n: reply("a" * n + "b", ["aa"] * n),
+    "between the tokens": lambda n: reply("ab" * n, ["ba"] * n),
+    "of all tokens": lambda n: reply("ab" * n, ["ab"] * n),
+    "of the last tokens": lambda n: reply("a" * n, ["<think>", *["a"] * n, "</think>", *["a"] * n]),
+}
+
+
+# The second number makes about 16 MiB of JSON, the most that a server may send.
+@pytest.mark.parametrize("n", [20_000, pytest.param(300_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", REPLIES)
+def test_log_probabilities_of_a_large_reply(name, n):
+    sent = REPLIES[name](n)
+    with within(60):
+        try:
+            value = orce.of_response(sent, "likelihood")
+        except orce.errors.BadInput as error:
+            value = str(error)
+    if "of all" in name or "of the last" in name:
+        assert value == pytest.approx(math.exp(-0.1))
+    else:
+        assert "no log-probabilities" in value
