@@ -133,6 +133,14 @@ def test_numbers_and_signs_as_tex_shows_them():
     assert r"\_" in escaped and r"\textbackslash{}" in escaped
 
 
+def test_an_ablation_says_which_pairs_each_reward_sees():
+    """Under dpo.accept: improving the SC reward sees some pairs, and the rewards of the other rows see all."""
+    (note,) = tables.selection_notes(resolved(SPECS["ablation"]), "improving")
+    assert "all pairs of every other reward" in note
+    assert tables.selection_notes(resolved(SPECS["ablation"]), "all") == []
+    assert tables.selection_notes(resolved(SPECS["arithmetic"]), "improving") == []
+
+
 def test_cells_name_the_files_of_a_table():
     one = {"kind": "main", "dataset": "reclor", "models": ["m"], "methods": ["sft"]}
     assert cells(one) == ["results/reclor/m/sft/metrics.json"]

@@ -74,6 +74,7 @@ class Tables(Settings, kw_only=True):
     models: dict[str, dict[str, str]]
     tasks: dict[str, str]
     unparsed_confidence: Number = 0.5
+    accept: str = "all"  # which pairs DPO sees: dpo.accept
 
     @classmethod
     def of(cls, config: Config, *names: str) -> Self:
@@ -85,6 +86,7 @@ class Tables(Settings, kw_only=True):
             tables={name: resolved(config.tables[name], registry) for name in names},
             order=list(names),
             unparsed_confidence=config.evaluation.unparsed_confidence,
+            accept=config.dpo.accept,
             models={name: {"label": spec.label} for name, spec in config.models.items()},
             tasks={name: spec.task for name, spec in config.datasets.items()},
         )

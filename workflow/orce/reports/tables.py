@@ -93,6 +93,9 @@ class Content(NamedTuple):
     facts: list[tuple[str, str]]
 
 
+ACCEPTED = "DPO sees the SC reward's pairs that raise the correlation of the generated list, and all pairs of every other reward."
+
+
 def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
     """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
     by_path, filled = metrics_file.collect(metrics), {}
@@ -101,7 +104,8 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
     digests = [cell.provenance["config_digest"] for cell in by_path.values()]
     for name in settings.order:
         spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
-        notes = _differences(spec, set(confidences), settings.unparsed_confidence)
+        differences = _differences(spec, set(confidences), settings.unparsed_confidence)
+        notes = selection_notes(spec, settings.accept) + differences
         label = spec.label or f"tab:{name}"
         filled[name] = fill(
             structs.replace(spec, metric=task.METRIC, notes=notes, label=label), by_path, settings.models
@@ -283,6 +287,11 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         missing = listed({row: f"({', '.join(titles)})" for row, titles in rows.items()})
         notes.append(f"{UNDEFINED} undefined ({reason}): {missing}.")
     return notes
+
+
+def selection_notes(spec: Resolved, accept: str) -> list[str]:
+    """What an ablation says where `dpo.accept` selects the pairs of its rewards differently (docs/choices.md)."""
+    return [ACCEPTED] if spec.kind == "ablation" and accept == "improving" else []
 
 
 def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
