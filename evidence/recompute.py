@@ -707,17 +707,18 @@ NO_METRIC = r"(?:accuracy|\(p) 0?\.\d+|.*log-odds.*"
 IN_WORDS_OF = {
     "stated": r"\bstated\b|\bstatements?\b|\b[Ww]hat [\w `]{1,20} states\b",
     "mean": r"\b(?:[Bb]y|of) (?:the|its|their) means?\b|\bmean of (?:the|its|their|a|each) (?:\S+ )?distributions?\b"
-    r"|\bmean's\b|[|,;] mean\b|\bmean reading",
+    r"|\bmean's\b|[|,;] mean\b(?! of)|\bmean reading",
     "mode": r"\bmode\b",
 }
 
 
 class Claim(NamedTuple):
     """A sentence, or a line of a table or of an output; what names its reading too: the heading above it, the bold start
-    of its item, the head of its table, and the paragraphs before and after a table or an output."""
+    of its item, the head of its table, the paragraph before a table or an output, and the first sentence below it."""
 
     text: str
     around: str
+    head: str = ""  # of its table
 
 
 class Contrast(NamedTuple):
@@ -760,15 +761,21 @@ def claims(page: str) -> list[Claim]:
         if block.startswith("#"):
             heading = block
         elif block.startswith(("|", "```")):
-            beside = [text for text in (before, after) if not text.startswith(("#", "|", "```"))]
-            around = prose(" ".join([heading, block.partition("\n")[0], *beside]))
-            found += [Claim(line, around) for line in block.splitlines()]
+            caption = sentences(after)[0] if block.startswith("```") or after.startswith("*") else ""
+            beside = [text for text in (before, caption) if not text.startswith(("#", "|", "```"))]
+            head = block.partition("\n")[0]
+            around = prose(" ".join([heading, head, *beside]))
+            found += [Claim(line, around, head) for line in block.splitlines()]
         else:
             for item in re.split(r"\n(?=- |\d+\. )", block):
                 start = re.match(r"(?:- |\d+\. )?(\*\*.+?\*\*)", text := prose(item))
                 around = f"{heading} {start[1] if start else ''}"
-                found += [Claim(sentence, around) for sentence in re.split(r"(?<=[\w)%*])\.\*{0,2} (?=[A-Z*`])", text)]
+                found += [Claim(sentence, around) for sentence in sentences(text)]
     return found
+
+
+def sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[\w)%*])\.\*{0,2} (?=[A-Z*`])", prose(text))
 
 
 def page_faults(page: str, known: dict[str, list[Contrast]]) -> list[str]:
@@ -782,10 +789,10 @@ def page_faults(page: str, known: dict[str, list[Contrast]]) -> list[str]:
 def faults(claim: Claim, known: dict[str, list[Contrast]]) -> Iterable[str]:
     """What is wrong with a sentence: a number of a judge without its reading or with another one, a verdict that is not
     the interval's, two collapsed rows compared without a word of it."""
-    quoted = [known[text] for cell in re.findall(QUOTED, claim.text) if (text := cell.replace("0.", ".")) in known]
+    quoted = known_in(claim.text, known)
     of_judges = [contrasts for contrasts in quoted if all(one.reading != "--" for one in contrasts)]
     numbers = re.search(MEASURED, re.sub(NO_METRIC, "", claim.text))
-    if of_judges or (numbers and re.search(JUDGE_NAMED, claim.text)):
+    if of_judges or (numbers and re.search(JUDGE_NAMED, claim.head + claim.text)):
         said = said_readings(claim.text) or said_readings(claim.around)
         if not said:
             yield f"no reading, stated, mean or mode, in: {claim.text}"
@@ -794,10 +801,10 @@ def faults(claim: Claim, known: dict[str, list[Contrast]]) -> Iterable[str]:
     for part in re.split(r"(?<=\w)[.:]\*{0,2} |; ", claim.text):
         if not fits(part, known):
             yield f"another verdict than the interval's in: {part}"
-    both = any(all(both_collapsed(one) for one in contrasts) for contrasts in quoted)
-    marked = claim.text if claim.text.startswith("|") else f"{claim.around} {claim.text}"
-    if both and not re.search(rf"{COLLAPSED}|collapsed|one value|\b\d+ of \d+\b", marked):
-        yield f"two collapsed rows without {COLLAPSED} in: {claim.text}"
+        both = any(all(both_collapsed(one) for one in contrasts) for contrasts in known_in(part, known))
+        marked = part if part.startswith("|") else f"{claim.around} {part}"
+        if both and not re.search(rf"{COLLAPSED}|collapsed|one value|\b\d+ of \d+\b", marked):
+            yield f"two collapsed rows without {COLLAPSED} in: {part}"
 
 
 def head_has_reading(cells: Table) -> bool:
@@ -809,6 +816,12 @@ def head_has_reading(cells: Table) -> bool:
         return True
     by_row = {"reading", "readout"} & {*head} or any(":stated" in cell for row in rows for cell in row)
     return bool(by_row or said_readings(" | ".join(["", *head])))
+
+
+def known_in(text: str, known: dict[str, list[Contrast]]) -> list[list[Contrast]]:
+    """The contrasts of each interval of a text that some table has."""
+    cells = (cell.replace("0.", ".") for cell in re.findall(QUOTED, text))
+    return [known[cell] for cell in cells if cell in known]
 
 
 def said_readings(text: str) -> list[str]:
@@ -837,8 +850,7 @@ def both_collapsed(contrast: Contrast) -> bool:
 
 def fits(sentence: str, known: dict[str, list[Contrast]]) -> bool:
     """Whether the words of a sentence are the verdicts on the intervals in it: one by one where it has one for each."""
-    cells = [text for cell in re.findall(QUOTED, sentence) if (text := cell.replace("0.", ".")) in known]
-    quoted = [set().union(*(one.verdicts for one in known[text])) for text in cells]
+    quoted = [set().union(*(one.verdicts for one in contrasts)) for contrasts in known_in(sentence, known)]
     said = [word.replace("improves", "better") for word in re.findall(rf"\b({VERDICTS})\b", sentence)]
     if not quoted or "exploratory" in set().union(*quoted):
         return not quoted or "exploratory" in said
