@@ -584,9 +584,9 @@ def over_seeds(path: Path) -> Table:
 def field_table(path: Path) -> Table:
     """Differences of AUROC, above zero where the first is better; each has its own interval."""
     rows = []
-    for dataset, method, subtracted, value, low, high in pd.read_csv(path).itertuples(index=False):
+    for dataset, method, minus, value, low, high in pd.read_csv(path).itertuples(index=False):
         verdict = "better" if low > 0 else "worse" if high < 0 else "open"
-        rows.append([dataset, f"{method} - {subtracted}", interval(value, low, high), verdict])
+        rows.append([dataset, f"{method} - {minus}", interval(value, low, high), verdict])
     return table(["dataset", "contrast", "difference of AUROC", "verdict"], rows)
 
 

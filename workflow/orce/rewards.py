@@ -84,7 +84,7 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
 
     a and b are average ranks, doubled and centred, hence integers; an empty row or column has the rank that a new item
     would get. A new item shifts the rank of every other item: by +1 if that is above the new one, by -1 if below, by 0 if
-    tied. Expanding sum (a + shift)^2, and so on, gives sums over the items above less those below, so cumulative sums
+    tied. Expanding sum (a + shift)^2, and so on, gives sums over the items above minus those below, so cumulative sums
     give all cells at once.
     """
     counts = exact(int(counts.sum()), counts)
@@ -127,7 +127,7 @@ def numeric_ranking_difference(reference_confidence, reference_surrogate, confid
 
 
 def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
-    """Twice the average rank of a value added to the reference, less a constant."""
+    """Twice the average rank of a value added to the reference, minus a constant."""
     ordered = np.sort(reference)
     return np.searchsorted(ordered, value, "left") + np.searchsorted(ordered, value, "right")
 
