@@ -155,6 +155,14 @@ def test_the_words_are_those_of_the_template(tmp_path):
     ("{{ question }} {{ reference }} {{ answer }}", "'reference' is undefined"),
     ("{% if %}", "not a template"),
     ("{% set right, wrong = 'ok', 'ok' %}{{ question }}{{ references }}{{ answer }}", "expected two words"),
+    ("{{ cycler.__init__.__globals__.os.system('touch pwned') }}", "unsafe"),
+    ("{{ self.__init__.__globals__['__builtins__'].open('pwned', 'w') }}", "unsafe"),
+    ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
+    ("{% set kept = references.append('Rome') %}", "not a template with question, references, answer"),
+    ("{{ 1 / 0 }}", "division by zero"),
+    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 3 s; it may loop for ever"),
+    ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
+    ("{{ 'x' * 10**14 }}", "not a template"),
 ])  # fmt: skip
 def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line):
     (place / "mine.j2").write_text(text)
@@ -164,6 +172,7 @@ def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line)
     with pytest.raises(BadInput, match=line) as raised:
         configuration.data(typed(config))
     assert "mine.j2" in str(raised.value) and "\n" not in str(raised.value)
+    assert not [*place.rglob("pwned")]
 
 
 def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd):

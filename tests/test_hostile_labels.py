@@ -24,6 +24,7 @@ import jinja2
 import pytest
 import yaml
 from conftest import ARITHMETIC, ROOT, cases, typed
+from test_linear import within
 from test_tables import compiled, metrics, pages_of
 from transformers import AutoTokenizer
 
@@ -532,6 +533,30 @@ def test_a_template_that_is_incomplete_or_without_bounds_is_refused_in_one_line(
 def test_a_template_that_loops_for_ever_is_refused(templated):
     with pytest.raises(BadInput, match="takes more than 3 s"):
         check_template(templated(LOOPS + CHATML), "models/x", None, set())
+
+
+LONG = "{% if messages[0].content | length > 20 %}" + LOOPS + "{% endif %}"
+
+
+@pytest.mark.slow
+def test_a_template_that_loops_for_a_long_prompt_alone_ends_the_stage_in_one_line(model, tmp_path, capsys):
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = LONG + CHATML + OPEN
+    tokenizer.save_pretrained(model)
+    check_template(tokenizer, "models/x", None, {tokenizer.eos_token_id})
+    line = refused(tmp_path, capsys)
+    assert line.startswith("orce sample: ") and line.endswith("takes more than 3 s; it may loop for ever")
+    assert "its chat template, to write a prompt," in line
+
+
+@pytest.mark.slow
+def test_a_text_full_of_marks_and_control_tokens_is_tokenized_in_linear_time(tiny):
+    """Cuts were marked by a sign that the text has not: the more of it a text had, the longer each mark became."""
+    tokenizer = AutoTokenizer.from_pretrained(tiny)
+    text = "\ufdd0" * 50_000 + "\ufdd00\ufdd1\ufdd02\ufdd1<|im_end|>" * 5_000
+    with within(60):
+        ids = prompt_ids(tokenizer, [{"role": "user", "content": text}])
+    assert tokenizer.decode(ids).count(text) == 1
 
 
 def test_a_template_that_asks_for_the_date_gets_the_same_on_any_day(templated):

@@ -29,8 +29,9 @@ from orce.runtime import process
 
 DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's own template takes where there is no clock
 FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
-CPU_SECONDS, MEMORY = 3, 2**29  # of a template's trial; a usual one takes milliseconds and kilobytes
-MEMORY_EXIT = 3
+CPU_SECONDS = 3  # to write a prompt; a usual template takes milliseconds
+MEMORY = 2**29  # bytes, of a template's trial; a usual one takes kilobytes
+MEMORY_EXIT, LATE_EXIT = 3, 4
 OPENS, CLOSES = "\ufdd0", "\ufdd1"  # begin and end the mark of a cut; Unicode will never make them characters
 BRACKETED = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)  # <think>, [INST], <|im_end|>
 # What looks like a control token where the tokenizer is not known.
@@ -129,10 +130,12 @@ def render(
     tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
 ) -> str:
     """The text of a conversation, the same on any day. opens: with the start of the assistant's next turn. Where a template
-    asks for today's date it gets template_kwargs' `date_string`, or DATE."""
+    asks for today's date it gets template_kwargs' `date_string`, or DATE. Raises BadInput for a template that does not end."""
     options = template_kwargs or {}
     clock = {"strftime_now": lambda form: _date(options.get("date_string", DATE)).strftime(form)}
-    return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=opens, **(clock | options))
+    how = {"tokenize": False, "add_generation_prompt": opens} | clock | options
+    with process.within(CPU_SECONDS, f"{tokenizer.name_or_path}: its chat template, to write a prompt,"):
+        return tokenizer.apply_chat_template(messages, **how)
 
 
 def _date(text: str) -> datetime:
@@ -195,7 +198,7 @@ def _try(rendered: Callable[[], object], model: str, key: str) -> None:
         status = 0
         try:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS + 1))
+            resource.setrlimit(resource.RLIMIT_CPU, (3 * CPU_SECONDS, 3 * CPU_SECONDS + 1))
             pages = Path("/proc/self/statm")
             if pages.exists():
                 limit = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
@@ -203,11 +206,14 @@ def _try(rendered: Callable[[], object], model: str, key: str) -> None:
             rendered()
         except MemoryError:
             status = MEMORY_EXIT
+        except BadInput:
+            status = LATE_EXIT
         finally:
             os._exit(status)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
-        took = {MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB", -signal.SIGXCPU: f"takes more than {CPU_SECONDS} s"}
+        late = f"takes more than {CPU_SECONDS} s"
+        took = {MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB", LATE_EXIT: late, -signal.SIGXCPU: late}
         raise BadInput(
             f"{model}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
             "for ever: compare it with the template of the model's makers"

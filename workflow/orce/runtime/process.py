@@ -16,6 +16,7 @@ import hashlib
 import json
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -122,6 +123,34 @@ def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
             "them (Lustre: -o flock; NFS: -o local_lock=flock), or run in a folder on another one"
         ) from None
     return True
+
+
+class _Late(BaseException):
+    """More CPU time is used than `within` allows. No `except Exception` of the code that ran on catches it."""
+
+
+@contextlib.contextmanager
+def within(seconds: float, what: str) -> Iterator[None]:
+    """Raises BadInput if this block uses more CPU seconds. For programs that others wrote, such as a model's chat template.
+
+    A signal ends it, which Python delivers to the main thread only: in other threads there is no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def late(*_: object) -> NoReturn:
+        raise _Late
+
+    former = signal.signal(signal.SIGVTALRM, late)
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)  # again, where the first was caught
+        yield
+    except _Late:
+        raise BadInput(f"{what} takes more than {seconds:g} s; it may loop for ever") from None
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, former)
 
 
 def importing() -> None:

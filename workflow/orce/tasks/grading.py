@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import msgspec
-from jinja2 import TemplateError
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
-from orce.errors import BadInput
+from orce.errors import BadInput, one_line
 from orce.records import Example, Messages, Sample, Tested
+from orce.runtime import process
 from orce.tasks import Task
 from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
@@ -24,6 +24,7 @@ from orce.text.extract import plain
 Items = Sequence[tuple[Sample, Example]]
 # Whether the first of two answers to a question has the meaning of the second, None for unread, and the reply.
 Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
+CPU_SECONDS = 3  # to fill in a template of a user's own
 MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
 SHOWN = {"question": "Where is Lima?", "references": ["In Peru"], "answer": "It lies in South America"}
@@ -72,12 +73,15 @@ class Form:
     BadInput for a template that leaves out a value of `sample`."""
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
+        self.path = path
         try:
             self.template = environment(Path(path).parent).get_template(Path(path).name)
-            module: Any = self.template.make_module(sample)
-        except (TemplateError, OSError, ValueError, TypeError) as error:
-            message = " ".join(str(error).split())
-            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({message})") from None
+            with self.limit():
+                module: Any = self.template.make_module(sample)
+        except BadInput:
+            raise
+        except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
+            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({one_line(error)})") from None
         words = self.right, self.wrong = getattr(module, "right", "yes"), getattr(module, "wrong", "no")
         if not all(isinstance(word, str) and word.strip() for word in words) or self.right == self.wrong:
             expected = 'two words: {% set right, wrong = "yes", "no" %}'
@@ -86,8 +90,12 @@ class Form:
             if (value if isinstance(value, str) else value[0]) not in str(module):
                 raise BadInput(f"{path}: does not show {name}; write {{{{ {name} }}}} where it belongs")
 
+    def limit(self) -> Any:
+        return process.within(CPU_SECONDS, f"{self.path}: to write a question")
+
     def messages(self, **values) -> Messages:
-        return [{"role": "user", "content": self.template.render(**values).strip()}]
+        with self.limit():
+            return [{"role": "user", "content": self.template.render(**values).strip()}]
 
     def verdict(self, reply: str) -> bool | None:
         """Whether a reply says the right word; None for a reply with neither word, or both. The word stands alone, or a

@@ -6,14 +6,19 @@ from functools import cache
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 @cache
 def environment(folder: Path = TEMPLATES) -> Environment:
-    """The jinja2 environment for a folder of plain-text templates; nothing is escaped: questions may contain <, & and {{."""
-    return Environment(loader=FileSystemLoader(folder), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    """The jinja2 environment for a folder of plain-text templates; nothing is escaped: questions may contain <, & and {{.
+
+    A template of a user's own is text that fills in values: it reaches no file, no module and nothing else of Python.
+    """
+    options = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
+    return ImmutableSandboxedEnvironment(loader=FileSystemLoader(folder), **options)
 
 
 def render(name: str, **values) -> str:
