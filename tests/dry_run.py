@@ -61,12 +61,14 @@ def planned(folder: Path, config: dict) -> list[Command]:
     return commands_of(folder, "planned.yaml")
 
 
-def make(folder: Path, config: dict, *targets: str) -> None:
+def make(folder: Path, config: dict, *targets: str) -> list[Command]:
     """Make some files in a folder, which gets this configuration: every command of the plan, in this process."""
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     code, said = snakemake(folder, "--snakefile", ROOT / "Snakefile", "-p", "--cores", "1", "--", *targets)
     assert code == 0, said[-3000:]
-    run(folder, check.check(config), commands(said))
+    planned = commands(said)
+    run(folder, check.check(config), planned)
+    return planned
 
 
 def run(folder: Path, config: Config, planned: list[Command]) -> None:

@@ -88,11 +88,12 @@ OF_EVERY_KIND = ("consistency", "likelihood", "vanilla", "topk", "cot", "linguis
 
 
 @pytest.mark.slow
-def test_a_model_with_given_answers_has_rows_of_every_kind(tmp_path):
+def test_a_model_with_given_answers_has_rows_of_every_kind(small, tmp_path):
     """Its answers are given and never sampled; what else a row needs comes from its weights."""
     columns = {"id": "qid", "question": "question", "answer": "references"}
     config = base(tmp_path, [given(i) for i in range(6)], **columns)
-    config["models"]["api"] = {"label": "Ours", "source": {"path": str(tmp_path)}, "trains": False}
+    config["models"]["api"] = {"label": "Ours", "source": {"path": str(small)}, "trains": False}
+    config["engine"]["name"] = "transformers"
     both = {"of": ["agreement", "likelihood"], "fit": "product", "label": "Both"}
     few = {"max_tokens": 4}
     config["methods"] |= {
@@ -103,14 +104,17 @@ def test_a_model_with_given_answers_has_rows_of_every_kind(tmp_path):
         "vanilla": {"constrained": True},
     }
     config["tables"]["towns"]["methods"] = list(OF_EVERY_KIND)
-    made = [
-        command for command in dry_run.planned(tmp_path, config) if command.stage not in ("table", "tables", "overlap")
-    ]
+    cell = "results/towns/api"
+    made = dry_run.make(tmp_path, config, *(f"{cell}/{row}/metrics.json" for row in OF_EVERY_KIND))
     stages = Counter(command.stage for command in made)
     assert stages == {
         "prompts": 1, "import-answers": 1, "surrogate": 1, "derive": 3, "likelihoods": 1, "state": 1, "elicit": 3,
         "import-confidences": 1, "fit": 1, "evaluate": 8,
     }  # fmt: skip
+    for row in OF_EVERY_KIND:
+        records = files.read_jsonl(tmp_path / cell / row / "confidences.jsonl")
+        assert len(records) == 6, row
+        assert json.loads((tmp_path / cell / row / "metrics.json").read_text())["n"] == 6
 
 
 def test_the_plan_of_given_answers_loads_no_model(towns, monkeypatch, capsys):
