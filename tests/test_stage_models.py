@@ -492,8 +492,12 @@ def test_a_stated_confidence_is_that_of_the_greedy_text_with_mean_and_mass_of_th
     ]
     settings = NAMED | {"model": source(deep), "reader": "transformers", "mode": True}
     weights = {"weights": judge} if which == "trained" else {}
-    files = {"prompts": write("test.jsonl", questions), "samples": write("samples.jsonl", samples[::-1])}
+    # Records of another split, with the same ids: the test reads the greedy answers of the test split.
+    others = [record | {"split": "validation", "greedy": greedy("yak", False)} for record in samples]
+    files = {"prompts": write("test.jsonl", questions), "samples": write("samples.jsonl", samples[::-1] + others)}
     stage("state", settings, **files, **weights, readout="mean", out="stated.jsonl")
+    stage("state", settings, **files, **weights, split="validation", out="validation.jsonl")
+    assert {row["answer"] for row in lines("validation.jsonl")} == {"yak"}
     plain = Plain(judge if which == "trained" else deep)
     rows = lines("stated.jsonl")
     assert [row["id"] for row in rows] == ["q0", "q1", "q2", "q3", "q4"]

@@ -83,7 +83,7 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
     for method, label in LABELS.items():
         stated, own = confidences(method), area(confidences(method), RIGHT)
         rho, p = stats.spearmanr(stated, RIGHT)
-        (line,) = [line for line in tex.splitlines() if re.match(rf"& (\\textbf{{)?{label}\b", line)]
+        (line,) = [line for line in tex.splitlines() if re.match(rf"& (\\text\w+{{)?{label}\b", line)]
         shown = [re.sub(r"\\(textbf|underline){([^}]*)}", r"\2", text).strip(" \\$") for text in line.split("&")[2:]]
         power = math.floor(math.log10(p))
         written = f"{p / 10**power:.3f}\\times10^{{{power}}}" if p < 0.001 else f"{p:.3f}"
