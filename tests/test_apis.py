@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler
 
 import numpy as np
 import pytest
+import yaml
 from conftest import cases, own_config, prompts_words
 from servers import Serving
 from test_any_data import written
@@ -253,6 +254,66 @@ def test_the_check_says_what_an_api_cannot(words, tmp_path):
     with pytest.raises(BadInput) as error:
         configuration.check(config)
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+HIDDEN = "S3cr3t-w0rd"
+REQUESTS = {
+    "models.api.api.request.api_key: may be a secret": {"api_key": HIDDEN},
+    "models.api.api.request.headers: may be a secret": {"headers": {"Authorization": f"Bearer {HIDDEN}"}},
+    "models.api.api.request.extra_body.0.X-Api-Key: may be a secret": {"extra_body": [{"X-Api-Key": HIDDEN}]},
+    "models.api.api.request.accessToken: may be a secret": {"accessToken": HIDDEN},
+    "models.api.api.request.password: may be a secret": {"password": HIDDEN},
+}
+
+
+@pytest.mark.parametrize("words", REQUESTS)
+def test_a_secret_in_a_request_is_refused_and_not_printed(words, tmp_path):
+    config = written_config(tmp_path, "http://localhost:1/v1")
+    config["models"]["api"]["api"] = {"request": REQUESTS[words]}
+    with pytest.raises(BadInput) as error:
+        configuration.check(config)
+    assert words in str(error.value) and HIDDEN not in str(error.value)
+    assert "environment variable, and name that one as models.api.api.key" in str(error.value)
+
+
+def test_names_of_a_request_that_only_look_like_secrets_pass(tmp_path):
+    config = written_config(tmp_path, "http://localhost:1/v1")
+    request = {"prompt_cache_key": "orce", "stop_token_ids": [1], "thinking": {"budget_tokens": 9}, "eos_token": "x"}
+    config["models"]["api"]["api"] = {"request": request}
+    configuration.check(config)
+
+
+@pytest.mark.parametrize("address", [
+    "http://localhost:1/v1?key={}", "http://localhost:1/v1#{}", "https://me:{}@localhost/v1", "https://{}@localhost/v1",
+    "https://me:a/b@{}@localhost/v1", "me:{}@localhost/v1", "http://localhost:1/v1?a=1&token={}", "ftp://me:{}@localhost",
+    "https://me:it's\"{}@localhost", "https://me:two words {}@localhost",
+])  # fmt: skip
+def test_a_secret_in_an_address_is_refused_at_every_door_and_not_printed(address, tmp_path, monkeypatch, capfd):
+    address = address.format(HIDDEN)
+    config = written_config(tmp_path, "http://localhost:1/v1")
+    config["models"]["api"]["source"]["server"] = address
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
+    (tmp_path / "asked.jsonl").write_text('{"question": "Where?"}\n')
+    monkeypatch.chdir(tmp_path)
+    assert main(["plan"]) == 2
+    for server_model in ([], ["--server-model", "m"]):
+        assert main(["measure", "asked.jsonl", "--model", address, *server_model, "--out", "out.jsonl"]) == 2
+    said = capfd.readouterr()
+    assert len(said.err.splitlines()) == 3 and HIDDEN not in said.out + said.err
+    assert "models.api.source" in said.err.splitlines()[0]
+    left = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "config.yaml"]
+    assert all(HIDDEN not in path.read_text() for path in left)
+
+
+def test_a_key_in_place_of_its_variable_is_refused_and_not_printed(tmp_path):
+    for key in (HIDDEN, "sk_live_abcdef", "sk-abc"):
+        config = written_config(tmp_path, "http://localhost:1/v1")
+        config["models"]["api"]["api"] = {"key": key}
+        with pytest.raises(
+            BadInput, match=r"models.api.api.key: .* expected name, in capitals, of an environment"
+        ) as error:
+            configuration.check(config)
+        assert key not in str(error.value)
 
 
 def test_rates_and_keys_rerun_nothing(tmp_path):

@@ -1,6 +1,11 @@
 """What a user did wrong, in one line. A module of its own, since every room raises it."""
 
 import errno
+import re
+
+# A name and a password before the host of an address; a query and a fragment after it.
+LOGIN = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+)?(?(1)|[^@\s]*:).*@", re.IGNORECASE | re.DOTALL)
+QUERY = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+[^?#]*[?#]).*", re.IGNORECASE | re.DOTALL)
 
 
 class BadInput(ValueError):
@@ -15,6 +20,11 @@ def explain(error: BadInput | OSError) -> str:
     kept = error.errno in (errno.ENOSPC, errno.EDQUOT)
     hint = "; make room and start again: what is finished is kept" if kept else ""
     return f"{prefix}{error.strerror or ' '.join(str(error).split())}{hint}"
+
+
+def public(text: str) -> str:
+    """A text for a message: an address without what may be secret in it. "https://me:word@host/v1?key=1" has two secrets."""
+    return QUERY.sub(r"\1***", LOGIN.sub(lambda login: f"{login[1] or ''}***@", text))
 
 
 def one_line(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from orce import tasks
 from orce.artefacts import files, store
-from orce.errors import BadInput
+from orce.errors import BadInput, public
 from orce.llm.chat import Messages
 from orce.runtime import process
 from orce.runtime.process import USUAL
@@ -208,7 +208,7 @@ def as_source(name: str) -> dict[str, Any]:
     if Path(name).is_dir():
         return {"path": name}
     if hub.count("/") != 1:
-        raise BadInput(f"{name}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION")
+        raise BadInput(f"{public(name)}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION")
     return {"hub": hub, "revision": revision or None}
 
 

@@ -23,7 +23,7 @@ from orce.artefacts import files, store, tables
 from orce.config import cells, check, load
 from orce.config import settings as parts
 from orce.config.schema import Config, Dataset
-from orce.errors import BadInput
+from orce.errors import BadInput, public
 from orce.methods import Method, Registry
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
@@ -145,10 +145,10 @@ def confidence(
 def _source(model: str, server_model: str | None) -> Record:
     if model.startswith(("http://", "https://")):
         if not server_model:
-            raise BadInput(f"{model}: a server has several models; name one (server_model, --server-model)")
+            raise BadInput(f"{public(model)}: a server has several models; name one (server_model, --server-model)")
         return {"server": model, "model": server_model}
     if server_model:
-        raise BadInput(f"server_model names a model of a server, and {model!r} is not an address (http://...)")
+        raise BadInput(f"server_model names a model of a server, and {public(model)!r} is not an address (http://...)")
     return judges.as_source(model) if model else {}  # of answers that are given
 
 

@@ -34,6 +34,11 @@ PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as 
 OURS = (  # fields of a request that the package sets
     "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
 )  # fmt: skip
+# The last word of a name whose value is secret, and names with such a word whose values are not.
+SECRET = re.compile(
+    r"(?:api)?key|token|secrets?|passw(?:or)?d|passphrase|credentials?|auth|authorization|bearer|cookies?|headers?"
+)
+NO_SECRETS = {"cache key"} | {f"{kind} token" for kind in ("bos", "eos", "stop", "pad", "unk", "mask", "start", "end")}
 LAYERS = (  # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT; MPT; InternLM
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
     "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "c_attn", "c_proj", "c_fc", "out_proj", "fc1", "fc2",
@@ -215,9 +220,14 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
     model, models, served = config.models[name], config.models, settings.on_server(config, name)
     with_weights = [owner for owner in models if {*models[owner].source} - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
+    remedy = f"put it into an environment variable, and name that one as {key}.api.key"
     for field in OURS:
         if model.api is not None and field in (model.api.request or {}):
             yield f"{key}.api.request.{field}: the package sets this field of a request itself"
+    for field in _secret({"api": {"request": model.api.request or {}}} if model.api is not None else {}):
+        yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
+    for field in _secret({"template_kwargs": model.template_kwargs}):
+        yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
     if model.api is not None and not served:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
     shared = None if served else model.source.get("model")
@@ -228,6 +238,17 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
         yield f"{key}.confidence: a model on a server cannot be trained; {judge}"
     if model.confidence not in (None, name, *with_weights):
         yield f"{key}.confidence: {model.confidence!r} {listed}"
+
+
+def _secret(values: Any, above: str = "") -> Iterator[str]:
+    """The dotted keys in a mapping whose names say that their values are secret: api_key, X-Api-Key, accessToken, headers."""
+    named = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    for name, value in named:
+        words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower())
+        last, before = ["", *words][-1], ["", "", *words][-2]
+        if SECRET.fullmatch(last) and f"{before} {last}" not in NO_SECRETS:
+            yield f"{above}{name}"
+        yield from _secret(value, f"{above}{name}.")
 
 
 def _grading(config: Config) -> Iterator[str]:

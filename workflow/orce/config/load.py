@@ -17,7 +17,7 @@ import yaml
 from msgspec import Struct, UnsetType
 
 from orce.config.schema import Config, Source
-from orce.errors import BadInput
+from orce.errors import BadInput, public
 
 FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each section has, or may have
     "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
@@ -27,7 +27,15 @@ OPTIONAL = {"config", "revision", "size"}
 REPLACING = ("path", "server", "package", "model")  # keys of a source over whose hub they stand
 NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", dict: "mapping"}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-OTHER_BASES = re.compile(r"[-+]?(?:0[0-7_]+|(?P<sixty>[0-9_]+:.*))")  # of YAML 1.1: 010 is 8, and 1:40 is 100
+# Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40 is 100, and 1_0 is 10.
+OTHER_FORMS = {
+    re.compile(r"[-+]?[0-9_]+:.*"): "a number of base 60 to YAML",
+    re.compile(r"[-+]?0[0-7_]+"): "a number of base 8 to YAML",
+    re.compile(r"[-+]?0x.*"): "a number of base 16 to YAML",
+    re.compile(r"[-+]?0b.*"): "a number of base 2 to YAML",
+    re.compile(r".*_.*"): "a number with signs between its digits to YAML",
+}
+LARGEST = 1e300
 # YAML 1.1 reads 1e-4 as text: it wants a dot, and a sign in the exponent.
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
@@ -46,10 +54,11 @@ class _Strict(yaml.SafeLoader):
 
     def compose_scalar_node(self, anchor):
         node = super().compose_scalar_node(anchor)
-        if node.tag.endswith((":int", ":float")) and (odd := OTHER_BASES.fullmatch(node.value)):
-            base = "60" if odd["sixty"] else "8"
-            problem = f"{node.value} is a number of base {base} to YAML; write it in decimal digits, or in quotes"
-            raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+        if node.tag.endswith((":int", ":float")):
+            for form, meaning in OTHER_FORMS.items():
+                if form.fullmatch(node.value):
+                    problem = f"{node.value} is {meaning}; write it in decimal digits, or in quotes"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return node
 
 
@@ -191,19 +200,43 @@ def typed(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = Non
 
 
 def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
-    try:
-        json.dumps(value, allow_nan=False, skipkeys=True, default=str)
-    except ValueError:
-        raise BadInput(f"config: {key}: {value} is not a finite number") from None
     power = isinstance(value, str) and POWER.fullmatch(value)
     for read in (value, float(value)) if power else (value,):
         try:
-            return msgspec.convert(read, kind)
+            converted = msgspec.convert(read, kind)
         except msgspec.ValidationError:
             continue
-    shown = repr(value) if len(repr(value)) < 100 else f"{repr(value)[:100]}..."
+        _finite(converted, key, value)
+        return converted
+    _finite(value, key, value)
+    shown = "a value that is not printed" if key.endswith(".api.key") else _shown(value)
     meaning = meanings(owner).get(key.rpartition(".")[2]) if owner else None
     raise BadInput(f"config: {key}: {shown}; expected {in_words(kind)}{f' ({meaning})' if meaning else ''}")
+
+
+def _finite(value: Any, key: str, written: Any) -> None:
+    """Raises BadInput for a number that is infinite, none, or too large to be computed with, in whatever holds it."""
+    try:
+        json.dumps(value, allow_nan=False, skipkeys=True, default=str)
+        fits = not isinstance(value, int | float) or abs(value) < LARGEST
+    except ValueError:
+        fits = False
+    if not fits:
+        raise BadInput(f"config: {key}: {_shown(written)} is not a finite number below {LARGEST:g}")
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, without what may be secret in addresses."""
+    shown = repr(_public(value))
+    return shown if len(shown) < 100 else f"{shown[:100]}..."
+
+
+def _public(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _public(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [*map(_public, value)]
+    return public(value) if isinstance(value, str) else value
 
 
 def _name(name: Any, kind: Any, key: str) -> str:

@@ -30,6 +30,12 @@ Label = An[str, Meta(pattern=r"^[A-Za-z0-9.:_/+-]*\Z", description="LaTeX label 
 Text = An[str, Meta(min_length=1, description="text that is not empty")]
 Texts = An[list[str], Meta(min_length=1, description="list of texts")]
 Count = An[int, Meta(ge=1)]
+# What a model's time, a job or a pass over the data is multiplied by has an upper limit too: more would run for years.
+Rounds = An[int, Meta(ge=1, le=100)]
+Times = An[int, Meta(ge=1, le=10_000)]
+Resamples = An[int, Meta(ge=1, le=1_000_000)]
+Epochs = An[int, Meta(gt=0, le=10_000)] | An[float, Meta(gt=0, le=10_000)]
+EpochsFromZero = An[int, Meta(ge=0, le=10_000)] | An[float, Meta(ge=0, le=10_000)]
 Positive = An[int, Meta(gt=0)] | An[float, Meta(gt=0)]
 Temperature = An[int, Meta(gt=0, le=10)] | An[float, Meta(gt=0, le=10)]
 Module = An[str, Meta(pattern=r"\.py\Z", description="path of a Python file")]
@@ -43,10 +49,16 @@ Columns = An[list[str], Meta(min_length=1, max_length=26, description="list of u
 Fraction = An[str, Meta(pattern=r"^[1-9][0-9]*/[1-9][0-9]*\Z", description="share such as 1/3")]
 Values = An[list[Positive], Meta(min_length=1, description="list of numbers > 0")]
 Repository = An[str, Meta(pattern=r"^[^/\s]+/[^/\s]+\Z", description="OWNER/NAME")]
-Address = An[
-    str, Meta(pattern=r"^https?://[^@\s]+\Z", description="http:// or https:// and an address, without a key in it")
+Address = An[  # a name and password, a query and a fragment may be secret, and would stand in every seal
+    str,
+    Meta(
+        pattern=r"^https?://[^@?#\s]+\Z",
+        description="http:// or https:// and an address, without a name, password, query or # (api.key names the environment variable of a key)",
+    ),
 ]
-Variable = An[str, Meta(pattern=r"^[A-Za-z_][A-Za-z0-9_]*\Z", description="name of an environment variable")]
+Variable = An[
+    str, Meta(pattern=r"^[A-Z_][A-Z0-9_]*\Z", description="name, in capitals, of an environment variable that holds it")
+]
 Given = dict[Literal["id", "question", "answers", "greedy", "answer", "correct", "confidence"], str | Texts]
 Splits = Literal["sft", "rl", "validation", "test", "shots"]
 Fields = Literal["question", "answer", "choices", "labels", "context", "id"]
@@ -153,11 +165,11 @@ class Engine(Part, kw_only=True):
 class Answers(Part, kw_only=True):
     path: Text | None = None  # answers already made, in place of stage one: as models.NAME.answers
     fields: Given | UnsetType = UNSET  # as models.NAME.answers
-    samples: Count  # K, answers sampled for each prompt (answers)
+    samples: Times  # K, answers sampled for each prompt (answers)
     temperature: Temperature  # of the K samples; far above 1 they are noise, and most servers stop at 2
     top_p: Rate  # share of the probability that is sampled from
     max_tokens: Count | None  # budget of an answer; null is the task's own (tokens)
-    shards: Count  # that each sampling is split into, each with its own engine (jobs)
+    shards: Times  # that each sampling is split into, each with its own engine (jobs)
     chunk: Count  # between two writes to disk (prompts)
 
 
@@ -171,9 +183,9 @@ class Grading(Part, kw_only=True):
 
 
 class Confidence(Part, kw_only=True):
-    candidates: An[int, Meta(ge=2)]  # M, sampled for each RL pair (confidences)
+    candidates: An[int, Meta(ge=2, le=10_000)]  # M, sampled for each RL pair (confidences)
     temperature: Temperature  # of sampling from P(c | question, answer); far above 1 the candidates are evenly spread
-    shards: Count  # that each reading is split into (jobs)
+    shards: Times  # that each reading is split into (jobs)
     chunk: Count  # between two writes to disk (prompts)
 
 
@@ -200,7 +212,7 @@ class Training(Part, kw_only=True):
 
 
 class Optimisation(Part, kw_only=True):
-    epochs: Positive  # passes over the examples (epochs)
+    epochs: Epochs  # passes over the examples (epochs)
     learning_rate: Rate  # peak learning rate; AdamW moves each weight by about as much in a step
     batch_size: Count  # examples of one optimizer step (examples)
     warmup_ratio: Ratio  # share of the steps that warm up
@@ -210,7 +222,7 @@ class Optimisation(Part, kw_only=True):
 
 class WarmStart(Optimisation, kw_only=True):
     target: Literal["kappa", "reversed"]  # what is stated for a pair: kappa, or 1 - kappa (for experiments only)
-    epochs: FromZero  # passes over the examples; 0 leaves the model as it is (epochs)
+    epochs: EpochsFromZero  # passes over the examples; 0 leaves the model as it is (epochs)
 
 
 class Preference(Optimisation, kw_only=True):
@@ -218,7 +230,7 @@ class Preference(Optimisation, kw_only=True):
 
 
 class Alignment(Preference, kw_only=True):
-    rounds: Count  # how often candidates are sampled and (C, K) computed, before each training of dpo.epochs (times)
+    rounds: Rounds  # how often candidates are sampled and (C, K) computed, before each training of dpo.epochs (times)
     reference: Literal["stated", "mean"]  # C of (C, K): what the model states, or the mean of its distribution
     leave_one_out: bool  # leave a prompt's own entry out of the reference set (C, K)
     accept: Literal["all", "improving"]  # pairs that DPO sees: all, or of the SC reward those that raise r_s(C, K)
@@ -245,7 +257,7 @@ class Evaluation(Part, kw_only=True):
     # confidence of a stated method: the value that it states, or the mean or mode of its distribution
     readout: Literal["stated", "mean", "mode"]
     unparsed_confidence: Share  # replaces a confidence that could not be read at a second try either
-    bootstrap: Count  # of the 95 % intervals (resamples)
+    bootstrap: Resamples  # of the 95 % intervals (resamples)
 
 
 class Table(Part, kw_only=True):
