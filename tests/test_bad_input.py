@@ -64,7 +64,9 @@ def on_command_line(message, *pairs):
 CONFIGURATION = [
     *(key(*case) for case in cases("bad_configuration")),
     *(config(*case) for case in cases("bad_texts")),
-    on_command_line(r"config: answers.samples: 'ten'; expected integer ≥ 1, ≤ 10000 \(K, answers", "answers={samples: ten}"),
+    on_command_line(
+        r"config: answers.samples: 'ten'; expected integer ≥ 1, ≤ 10000 \(K, answers", "answers={samples: ten}"
+    ),
     on_command_line(r"config: seed: 'seven'; expected integer ≥ 0", "seed=seven"),
 ]
 # Targets that nothing makes; each is a plan of its own.
