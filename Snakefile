@@ -29,6 +29,7 @@ rule paper_tables:
     input:
         rules.tables.input.tables,
         rules.tables.output,
+        metrics_of(*TABLES),
         made_on_the_way(),
         expand("results/{dataset}/overlap.json", dataset=sorted({dataset for dataset, _, _ in ROWS})),
     message:

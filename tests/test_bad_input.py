@@ -190,7 +190,7 @@ WEIGHTS = [
     weights(r"model: the weights cannot be loaded: .*incomplete metadata", cut("model.safetensors")),
     weights(r"model: the (tokenizer|weights) cannot be loaded: .*config.json", cut("config.json")),
     weights(r"model: the tokenizer cannot be loaded: ", cut("tokenizer.json")),
-    weights(r"sft: the adapter does not fit model: .*size mismatch", adapter_of_another_model, ALIGN, **PREFERRED),
+    weights(r"sft: the adapter does not fit model: 4 of another shape", adapter_of_another_model, ALIGN, **PREFERRED),
     weights(r"sft/manifest.json: No such file or directory", without(), ALIGN, **PREFERRED),
 ]  # fmt: skip
 

@@ -310,16 +310,22 @@ def test_vllm_gets_no_leave_either(model):
 
 
 LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
+OF_ANY_KIND = "kind.from_pretrained(path"  # language_model.pretrained, through which every model goes
 
 
 @pytest.mark.slow
 def test_every_loader_is_told_so():
     """A call that leaves it out would ask on standard input where a repository brings code."""
     nodes = (node for path in (ROOT / "workflow").rglob("*.py") for node in ast.walk(ast.parse(path.read_text())))
-    calls = [node for node in nodes if isinstance(node, ast.Call)]
-    loads = [ast.unparse(node) for node in calls if ast.unparse(node.func).removesuffix(".from_pretrained") in LOADERS]
+    calls = [(ast.unparse(node.func), ast.unparse(node)) for node in nodes if isinstance(node, ast.Call)]
+    loads = [
+        said for name, said in calls if name.removesuffix(".from_pretrained") in LOADERS or said.startswith(OF_ANY_KIND)
+    ]
     assert len(loads) >= 6
-    assert [said for said in loads if "trust_remote_code=False" not in said and "**source" not in said] == []
+    assert sum(said.startswith(OF_ANY_KIND) for said in loads) == 1
+    assert [said for said in loads if "trust_remote_code=False" not in said and not said.startswith(OF_ANY_KIND)] == []
+    told = (ROOT / "workflow" / "orce" / "llm" / "language_model.py").read_text()
+    assert 'options |= {"revision": revision, "trust_remote_code": False' in told
 
 
 SNAKEMAKE = Path(sys.executable).with_name("snakemake")

@@ -147,6 +147,11 @@ TIMED = {
     "manifest.json": rb'"cost": ?\{[^}]*\}|"manifest_digest": ?"\w+"',
     "metrics.json": SECONDS,
     "metrics.manifest.json": rb'"(?:sha256|manifest_digest)": ?"\w+"',
+    # Tables name the digests of the metrics that they show.
+    **dict.fromkeys(
+        ("main.manifest.json", "tables.manifest.json", "comparison.manifest.json"),
+        rb'"inputs": ?\{[^}]*\}|"manifest_digest": ?"\w+"',
+    ),
 }
 
 

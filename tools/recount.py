@@ -126,7 +126,10 @@ def main(run: Path, pages: list[Path]) -> int:
         c = np.array([UNREAD if item["confidence"] is None else item["confidence"] for item in items], float)
         f1 = None if items[0]["f1"] is None else float(np.mean([item["f1"] for item in items]))
         dataset, model, method = path.parts[-4:-1]
-        cells[dataset, model, method] = recounted(c, y, f1)
+        values = recounted(c, y, f1)
+        if all(item["confidence"] is None for item in items):  # no metric of confidences that nobody has stated
+            values = {name: value if name in ("accuracy", "f1") else None for name, value in values.items()}
+        cells[dataset, model, method] = values
         wrong += [
             *labels(path.parents[1], method, items),
             *differing(written, cells[dataset, model, method], str(path)),

@@ -42,6 +42,9 @@ for path in sys.argv[1:]:
 # Drivers before 510 do not know the second field, and then say nothing.
 SMI = [["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"] for more in (",compute_cap", "")]
 PATIENCE = 10  # seconds until the hub answers
+# Rules that load the answer LLM of their cell, and its confidence LLM.
+ANSWERING = ("sample", "elicit", "likelihoods", "states")
+JUDGING = ("sft", "train", "candidates", "dpo", "state", "states", "tune_dpo", "tune_state")
 
 
 def check(workflow, config) -> None:
@@ -56,8 +59,9 @@ def check(workflow, config) -> None:
     limit = workflow.global_resources.get("gpu")
     needed = gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)
     lacks = machine(config.python, config.dtype) if needed and workflow.local_exec and config.device == "cuda" else []
-    if any(hasattr(job.wildcards, "model") for job in jobs):
-        lacks += weights(config)
+    answering = {job.wildcards.model for job in jobs if job.rule.name in ANSWERING}
+    judged = {job.wildcards.model for job in jobs if job.rule.name in JUDGING}
+    lacks += weights(config, answering | {config.models[name].confidence or name for name in judged})
     if lacks:
         raise BadInput("\n".join(lacks))
     models = [("model", config.models[job.wildcards.model].source) for job in jobs if job.rule.name == "fetch"]
@@ -103,12 +107,15 @@ def machine(python: str | None, dtype: str) -> list[str]:
     return [line for line, lacking in lacks.items() if lacking]
 
 
-def weights(config) -> list[str]:
-    """What is wrong with the folders of weights that a configuration names, each in a line. Those that a rule makes are checked
-    as they are made, and a hub's when they have been fetched."""
-    sources = [spec.source for spec in config.models.values()]
-    if config.grading is not None:
-        sources.append(config.grading.nli or {})
+def weights(config, loaded: set[str]) -> list[str]:
+    """What is wrong with the folders of weights that a run reads, each in a line: those of some models, and of the grader. Those
+    that a rule makes are checked as they are made, and a hub's when they have been fetched."""
+    sharing = {config.models[name].source.get("model") for name in loaded}
+    grading = config.grading
+    graders = {grading.model} if grading is not None else set()
+    sources = [spec.source for name, spec in config.models.items() if name in loaded | sharing | graders]
+    if grading is not None:
+        sources.append(grading.nli or {})
     folders = list(dict.fromkeys(source["path"] for source in sources if "path" in source))
     if not folders:
         return []
