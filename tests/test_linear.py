@@ -149,7 +149,7 @@ def reply(text: str, tokens: list[str]) -> dict:
 REPLIES = {
     "one letter more than the tokens": lambda n: reply("a" * (2 * n + 1), ["aa"] * n),
     "within one token": lambda n: reply("b" * n, ["a" * n]),
-    "an end that never comes": lambda n: reply("a" * n + "b", ["aa"] * n),
+    "an end that never comes": lambda n: reply("a" * n + "b", ["b", *["aa"] * n]),
     "between the tokens": lambda n: reply("ab" * n, ["ba"] * n),
     "of all tokens": lambda n: reply("ab" * n, ["ab"] * n),
     "of the last tokens": lambda n: reply("a" * n, ["<think>", *["a"] * n, "</think>", *["a"] * n]),

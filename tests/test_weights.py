@@ -212,6 +212,7 @@ def test_a_run_of_the_workflow_names_every_damaged_model_before_its_first_job(fo
     config, small = small_matrix.configuration(str(folders / "untied"))
     damaged = {name: {"label": name, "source": {"path": str(folders / name)}} for name in MODELS}
     config["models"] |= damaged
+    config["tables"]["main"]["models"] += damaged
     small_matrix.write(tmp_path, config, small)
     command = [
         "--snakefile",
