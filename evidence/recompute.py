@@ -189,7 +189,7 @@ def contrasts(cells: dict[str, Cell], draws: int = DRAWS) -> pd.DataFrame:
     tested = {}
     for cell, frame in drawn.items():
         tested[cell] = summary(frame.iloc[0], dict(frame.iloc[1:]) | finer.get(cell, {}))
-        tested[cell]["collapsed"] = [collapsed_sides(name, [marks[one] for one in parts(cell)]) for name in frame]
+        tested[cell]["collapsed"] = [collapsed_sides(str(name), [marks[one] for one in parts(cell)]) for name in frame]
     return pd.concat(tested)
 
 
@@ -212,7 +212,7 @@ def collapsed_arms(cells: dict[str, Cell]) -> dict[str, dict[str, str]]:
     marks = {}
     for cell in cells:
         items, arms = cells[cell.removesuffix(" within exam")]
-        marks[cell] = {arm: collapsed(arms[arm], items.correct) for arm in arms}
+        marks[cell] = {str(arm): collapsed(arms[arm], items.correct) for arm in arms}
     return marks
 
 
@@ -276,7 +276,7 @@ def arms_table(cells: dict[str, Cell]) -> Table:
             inside = np.array([metrics.auroc(arms[arm][group.index], group.correct) for group in mixed], float)
             within = np.average(inside, weights=[*map(len, mixed)])
             numbers = [str(len(items)), *values.values(), f"{within:.3f}"]
-            rows.append([cell, arm, *numbers, str(arms[arm].nunique()), marks[cell][arm]])
+            rows.append([cell, str(arm), *numbers, str(arms[arm].nunique()), marks[cell][str(arm)]])
     head = ["cell", "arm", "n", "AUROC", "AURC", "E-AURC", "ECE", "Brier", "AUROC within group"]
     return table([*head, "distinct values", "collapsed"], rows)
 

@@ -261,6 +261,6 @@ def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     for path in (root / source["path"] for root in (*folder.resolve().parents, Path())):
         if path.is_dir():
             return {"path": str(path)}
-    if not recorded and name.count("/") <= 1:
+    if not recorded and isinstance(name, str) and name.count("/") <= 1:
         return {"hub": name, "revision": adapter.get("revision")}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

@@ -181,7 +181,7 @@ def devices(config: Config, job: Job) -> int:
 def loaded(config: Config, job: Job) -> str:
     """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be another cell's, or the grader."""
     if job.rule == "grade":
-        return (config.grading and config.grading.model) or ""
+        return "" if config.grading is None or config.grading.model is None else config.grading.model
     if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == ("states", "answers"):
         return job.cell.model
     source = methods.of(config).parse(job.name).source if job.rule == "state" else None
@@ -228,7 +228,8 @@ def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[flo
 
     inputs: the jobs that each job waits for.
     """
-    after, following = [0.0] * len(hours), [None] * len(hours)
+    after = [0.0] * len(hours)
+    following: list[int | None] = [None] * len(hours)
     chains: dict[int, tuple[float, int | None]] = {}
     for job in reversed([*TopologicalSorter(dict(enumerate(inputs))).static_order()]):
         chains[job] = hours[job] + after[job], following[job]

@@ -68,6 +68,7 @@ def commands(text: str) -> list[Command]:
         words = shlex.split(line)
         stage, *arguments = words[words.index("orce") + 1 :]
         options: dict[str, list[str]] = {}
+        values: list[str] = []
         for word in arguments:
             if word.startswith("--"):
                 values = options[word] = []

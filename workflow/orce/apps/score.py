@@ -151,7 +151,7 @@ class Work:
         if self.shared:
             both = f"{self.shared} of these records are in {self.args.calibration} too"
             say(f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only")
-        if self.args.method is not None and self.judge.apart:
+        if isinstance(self.judge, given.Samples) and self.judge.apart:
             say(f"[score] {self.args.method}: {APART}")
         say(f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s")
         if self.total and self.broken == self.total:

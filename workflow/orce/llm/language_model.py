@@ -239,7 +239,8 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
         # As PeftModel.from_pretrained does, which does not say what it found.
         config = PeftConfig.from_pretrained(adapter)
         config.inference_mode = not trainable
-        wrapped = MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(config.task_type, PeftModel)(model, config)
+        task: Any = config.task_type
+        wrapped = MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(task, PeftModel)(model, config)
         # By default peft reads the adapter into the first GPU, whichever is this process's own.
         device = "cpu" if model.device.type == "meta" else str(model.device)
         options: dict[str, Any] = {"is_trainable": trainable, "torch_device": device}
