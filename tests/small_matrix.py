@@ -5,6 +5,7 @@ The fixture `straight` is its finished run; tests that interrupt, extend or move
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -114,3 +115,30 @@ def marked(mark: str, value) -> list[psutil.Process]:
             if process.status() != psutil.STATUS_ZOMBIE and process.environ().get(mark) == str(value):
                 found.append(process)
     return found
+
+
+# What a run publishes, apart from its logs, its timings and what it keeps of work in progress.
+UNPUBLISHED = ("results/logs/", "results/benchmarks/")
+# What trainings took, in their manifests and in the provenance made from these; and the digests over them.
+SECONDS = rb'"(?:gpu_)?seconds": ?[0-9.]+'
+TIMED = {
+    "manifest.json": rb'"cost": ?\{[^}]*\}|"manifest_digest": ?"\w+"',
+    "metrics.json": SECONDS,
+    "metrics.manifest.json": rb'"(?:sha256|manifest_digest)": ?"\w+"',
+    # Tables name the digests of the metrics that they show.
+    **dict.fromkeys(
+        ("main.manifest.json", "tables.manifest.json", "comparison.manifest.json"),
+        rb'"inputs": ?\{[^}]*\}|"manifest_digest": ?"\w+"',
+    ),
+}
+
+
+def published(folder) -> dict[str, bytes]:
+    """Bytes of every file under results and paper_tables, but for the seconds that trainings took."""
+    files = {}
+    for path in (path for top in ("results", "paper_tables") for path in (folder / top).rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and not name.startswith(UNPUBLISHED) and ".partial" not in path.parts:
+            content = path.read_bytes()
+            files[name] = re.sub(TIMED[path.name], b"", content) if path.name in TIMED else content
+    return files

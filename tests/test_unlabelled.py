@@ -280,8 +280,8 @@ def dataset(kind: Kind, labels: list[Label], root: Path) -> dict:
     if task == ARITHMETIC:
         lines = [line | {"reference": "".join(line["reference"][:1])} for line in lines]
     if task in (ARITHMETIC, WORLDFACTS):
-        Path(f"my_{Path(task).name}").write_text(FROM_A_FILE.format(path=task))
-        task = f"my_{Path(task).name}"
+        path, task = task, f"my_{Path(task).name}"
+        (root / task).write_text(FROM_A_FILE.format(path=path))
     files.write_jsonl(data, lines)
     return {"task": task, "source": {"path": str(data)}} | spec
 
