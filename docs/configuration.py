@@ -11,16 +11,16 @@ import msgspec
 import yaml
 
 from orce import methods
-from orce.config import load
-from orce.config.schema import Config, Optimisation
-from orce.methods import judges, prompted
+from orce.methods import prompted
+from orce.settings import load
+from orce.settings.schema import Config, Optimisation
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
 MARK = re.compile(r"\[(?:paper|predecessor|assumption)")
 HEAD = """# Configuration
 
-<!-- Made by docs/configuration.py from workflow/orce/config/schema.py and config.yaml: edit those. -->
+<!-- Made by docs/configuration.py from workflow/orce/settings/schema.py and config.yaml: edit those. -->
 
 `config.yaml` holds the paper's full matrix and is always read. Override keys of it in a file of your own, which needs
 only the keys that differ: `--configfile mine.yaml`. Mappings are merged key by key; a list or a single value replaces.
@@ -129,7 +129,7 @@ def method_rows(shipped: Shipped) -> Iterator[str]:
     """The settings of each method, with their defaults."""
     registry = methods.Registry()
     for name in registry.names():
-        sources = [inspect.getsource(module) for module in (judges, prompted)]
+        sources = [inspect.getsource(module) for module in (trained, prompted)]
         declared = "".join(source.partition(f'"{name}": Method(')[2].partition("\n    ),")[0] for source in sources)
         meanings = load.commented(declared, r' +"(\w+)": ')
         for key, default in registry.get(name).settings.items():

@@ -117,7 +117,7 @@ def program(*words, cwd=None, check=False, **environment) -> subprocess.Complete
 
 def prompts_words(options, out, split="test") -> list[str]:
     """The command that freezes the questions of a split into `out`."""
-    from orce.config.settings import to_argument
+    from orce.config.picking import to_argument
 
     chosen, manifest = to_argument(options), Path(out).with_suffix(".manifest.json")
     return ["prompts", "--settings", chosen, "--split", split, "--out", str(out), "--manifest", str(manifest)]
@@ -153,7 +153,7 @@ def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
 
 def own_config(dataset: str, spec: dict, models: dict, rows: list, **sections) -> dict:
     """config.yaml on the CPU with one data set, tested alone unless it has splits, and a table of it for the first model."""
-    from orce.config import load
+    from orce.settings import load
 
     config, demo = (load.mapping(ROOT / name) for name in ("config.yaml", "config/demo.yaml"))
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
@@ -266,7 +266,7 @@ def typed(config: dict):
     """What a user writes, as the code reads it; for tests that change a key and do not ask for the checks."""
     import msgspec
 
-    from orce.config.schema import Config
+    from orce.settings.schema import Config
 
     return msgspec.convert(config, Config)
 

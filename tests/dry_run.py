@@ -17,8 +17,8 @@ from snakemake import cli, sourcecache
 
 from orce.__main__ import main
 from orce.apps.planned import Command, commands, in_order
-from orce.config import check, settings
-from orce.config.schema import Config
+from orce.config import check, picking
+from orce.settings.schema import Config
 
 
 def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[int, str]:
@@ -73,7 +73,7 @@ def make(folder: Path, config: dict, *targets: str) -> list[Command]:
 
 def run(folder: Path, config: Config, planned: list[Command]) -> None:
     """Run planned commands in this process: what a job takes to start costs more than the tests' models."""
-    fast = {"ORCE_SPEED": settings.to_argument(settings.speed(config))}
+    fast = {"ORCE_SPEED": picking.to_argument(picking.speed(config))}
     with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
         for command in in_order(planned):
             assert main(command.words) == 0, command

@@ -17,7 +17,7 @@ import yaml
 from conftest import ROOT
 
 from orce.config import check
-from orce.config.schema import Config
+from orce.settings.schema import Config
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
 COMMAND = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]

@@ -18,13 +18,14 @@ from orce import stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import load, settings
+from orce.config import picking
 from orce.config.check import read_config
-from orce.config.schema import Config, Split
 from orce.errors import BadInput
 from orce.runtime import process
 from orce.runtime.process import seed_of
-from orce.stage_settings import Model, Source
+from orce.settings import load
+from orce.settings.schema import Config, Split
+from orce.settings.stage import Model, Source
 from orce.stages import overlap as step
 from orce.stages import prompts, sample
 from orce.stages.prompts import Settings as Prompts
@@ -249,7 +250,7 @@ def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_
     asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)]
     shown = {question for question, _ in frozen(config, "test", tmp_path)[0]["worked"]}
     assert len(set(asked)) == 30 and not shown & set(asked)
-    assert settings.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
+    assert picking.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
     example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[0]
     bare = {key: value for key, value in example.items() if key != "worked"}
     assert len(QA.prompt(example, 2)) == 5 and QA.prompt(example, 0) == QA.prompt(bare)

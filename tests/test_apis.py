@@ -22,10 +22,10 @@ from orce import stages
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
-from orce.config import settings
-from orce.config.schema import Config
+from orce.config import picking
 from orce.errors import BadInput
 from orce.llm.engines import openai
+from orce.settings.schema import Config
 
 SECRET = "sk-hosted-0123456789"
 FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
@@ -130,11 +130,11 @@ def run(tmp_path, monkeypatch, capfd, direct):
     def stage(reply, model="m", rows=("consistency",), **api):
         with Api(reply) as server:
             config = configured(tmp_path, server.address, model, rows, **api)
-            monkeypatch.setenv("ORCE_SPEED", json.dumps(settings.speed(config)))
+            monkeypatch.setenv("ORCE_SPEED", json.dumps(picking.speed(config)))
             cell = tmp_path / "results" / "towns" / "api"
             frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
             assert main(prompts_words(stages.of("prompts", config, "towns"), frozen)) == 0
-            sample = ["sample", "--settings", settings.to_argument(stages.of("sample", config, "towns", "api"))]
+            sample = ["sample", "--settings", picking.to_argument(stages.of("sample", config, "towns", "api"))]
             code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
             said = capfd.readouterr().err
             assert SECRET not in said
@@ -320,7 +320,7 @@ def test_rates_and_keys_rerun_nothing(tmp_path):
     plain = configured(tmp_path, "http://localhost:1/v1")
     paced = configured(tmp_path, "http://localhost:1/v1", key="MINE", requests_per_minute=10, tokens_per_minute=10)
     assert stages.of("sample", plain, "towns", "api") == stages.of("sample", paced, "towns", "api")
-    assert settings.speed(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"
+    assert picking.speed(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"
 
 
 # What servers send to `orce.confidence`. A line has the reply to each question ({content, tokens: [text, log-probability, bytes],

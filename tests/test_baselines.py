@@ -19,15 +19,16 @@ from test_config import deep_merge
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.artefacts.records import Confidence, Greedy, Sample
 from orce.config import check as configuration
-from orce.config import layout, load
+from orce.config import layout
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.llm import engines, language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.methods import samples
-from orce.records import Confidence, Greedy, Sample
-from orce.stage_settings import Model, Source, to_argument
+from orce.settings import load
+from orce.settings.stage import Model, Source, to_argument
 from orce.stages import elicit, likelihoods
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")

@@ -14,13 +14,13 @@ from test_workflow import job_counts
 
 from orce import stages
 from orce.artefacts import files
-from orce.config import settings
+from orce.config import picking
 
 pytestmark = pytest.mark.slow
 
 TASK = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
 SAMPLED = "from orce.methods.samples import consistency as state\nLABEL, KIND = 'Mine', 'measured'\n"
-TRAINED = "from orce.methods.judges import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0, 'spread': 0.1}\n"
+TRAINED = "from orce.methods.trained import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0, 'spread': 0.1}\n"
 REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
 OTHERS = {
     "measured.py": "from orce.methods.samples import METHODS\nmeasure = METHODS['likelihood'].measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",
@@ -156,4 +156,4 @@ def test_settings_without_local_sources_are_what_they_were():
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     for step in ("sample", "sft", "dpo", "candidates"):
         found = stages.of(step, typed(config), "mmlu", "llama3-8b")
-        assert settings.pinned(found) == found
+        assert picking.pinned(found) == found

@@ -18,16 +18,16 @@ from safetensors.torch import load_file
 
 from orce import metrics
 from orce.__main__ import main
+from orce.align.surrogate import Row, kappa, read_surrogate, realised_answer, write_surrogate
 from orce.artefacts import files, store
+from orce.artefacts.records import Greedy, Pair, Sample
 from orce.errors import BadInput
-from orce.judging import Reading, TransformersReader
+from orce.judge.reader import Reading, TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
-from orce.records import Greedy, Pair, Sample
 from orce.runtime import process
 from orce.stages import surrogate
-from orce.surrogate import Row, kappa, read_surrogate, realised_answer, write_surrogate
 from orce.training import common, dpo, sft, tokenized_brier
 
 

@@ -16,9 +16,10 @@ from small_matrix import SNAKEMAKE
 from orce import stages
 from orce.__main__ import main
 from orce.config import check as configuration
-from orce.config import load, settings
+from orce.config import picking
 from orce.errors import BadInput
-from orce.stage_settings import plain
+from orce.settings import load
+from orce.settings.stage import plain
 from orce.tasks.examples import cut
 
 
@@ -71,10 +72,10 @@ def test_a_key_that_is_gone_is_named(path, message):
 
 def test_every_method_has_one_place_for_its_weights():
     def place(*names):
-        cell, folder = settings.weights(typed(PAPER), *names)
+        cell, folder = picking.weights(typed(PAPER), *names)
         return f"{cell.folder}/{folder}"
 
-    assert settings.weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
+    assert picking.weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
     assert place("mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
     assert place("mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
     assert place("mmlu", "llama3-8b", "conftuner") == "results/mmlu/llama3-8b/conftuner"
@@ -100,7 +101,7 @@ def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed(
         (partial(stages.of, "state"), (*cell, "orce")),
     ):
         assert step(typed(faster), *names) == step(typed(PAPER), *names)
-    fast = settings.speed(typed(faster))  # which the steps read elsewhere
+    fast = picking.speed(typed(faster))  # which the steps read elsewhere
     assert (fast["answers"]["max_model_len"], fast["confidence"]["batch_tokens"]) == (4096, 8)
 
 
@@ -121,7 +122,7 @@ def test_the_prompt_of_training_and_evaluation_is_one():
         stages.of("candidates", typed(PAPER), "mmlu", "qwen3-8b"),
         stages.of("state", typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
-    assert len({settings.to_argument(step.model) for step in steps}) == 1
+    assert len({picking.to_argument(step.model) for step in steps}) == 1
     assert steps[0].model.template_kwargs == {"enable_thinking": False}
 
 
@@ -134,7 +135,7 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
     sample = stages.of("sample", checked, "mmlu", "box")
     assert sample.engine == "openai"
     assert plain(sample.model.source) == {"server": "http://localhost:8000/v1", "model": "m"}
-    qwen = settings.model(checked, "qwen3-8b")
+    qwen = picking.model(checked, "qwen3-8b")
     assert stages.of("sft", checked, "mmlu", "box").model == qwen
     assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
 
@@ -145,7 +146,7 @@ def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section,
     config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
     more = {} if section == "datasets" or name == "smollm2" else {"confidence": "llama3-8b"}
     checked = configuration.check(deep_merge(config, {section: {name: {"source": over} | more}}))
-    found = stages.of("prompts", checked, "mmlu") if section == "datasets" else settings.model(checked, name)
+    found = stages.of("prompts", checked, "mmlu") if section == "datasets" else picking.model(checked, name)
     assert (found.source if section == "datasets" else plain(found.source)) == expected
 
 

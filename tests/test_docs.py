@@ -29,8 +29,10 @@ from conftest import ROOT, program
 from pages import PAGES
 from test_workflow import job_counts
 
+import orce
 from orce import __main__ as steps
-from orce import methods, rewards, score, stages
+from orce import methods, stages
+from orce.align import rewards
 from orce.artefacts.files import read_jsonl, write_jsonl
 from orce.config.check import PAPER, read_config
 from orce.reports import metrics_file
@@ -178,7 +180,7 @@ def test_the_files_that_the_page_uploads_are_enough_to_read_a_judge(demo, tmp_pa
             shutil.copy(path, tmp_path)
     assert not (tmp_path / "training_log.json").exists()
     record = {"question": "What is the capital of Qatar?", "answer": "Doha"}
-    read, trained = score.load(tmp_path, base="results/models/smollm2"), score.load(upload["folder_path"])
+    read, trained = orce.load_judge(tmp_path, base="results/models/smollm2"), orce.load_judge(upload["folder_path"])
     assert [*read([record])] == [*trained([record])]
 
 

@@ -454,7 +454,7 @@ def test_the_door_of_the_wheel_measures_in_an_empty_folder_what_the_checkout_doe
     assert len({*here.confidence("likelihood")}) == len(asked), "numbers that differ are compared"
 
 
-PUBLIC = "orce.metrics", "orce.rewards", "orce.surrogate", "orce.score"
+PUBLIC = "orce.metrics", "orce.align.rewards", "orce.align.surrogate", "orce.judge.judge"
 CORE = *PUBLIC, "orce.config.check", "orce.apps.plan", "orce.apps.compare"
 
 

@@ -23,8 +23,8 @@ from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
 from orce.errors import BadInput
-from orce.stage_settings import File
-from orce.tasks import given_records
+from orce.given import records as given_records
+from orce.settings.stage import File
 
 N = 24
 
@@ -377,9 +377,9 @@ def assert_exit(code, arguments):
 def test_a_judge_takes_records_of_samples(finished):
     from finished_run import CELL
 
-    from orce import score
+    import orce
 
-    judge = score.load(finished / CELL / "sft")
+    judge = orce.load_judge(finished / CELL / "sft")
     records = [{"question": "What is 1 + 1?", "answers": ["2", "3"]}, {"question": "What is 1 + 1?", "greedy": "3"}]
     plain = [{"question": "What is 1 + 1?", "answer": answer} for answer in "23"]
     assert [one["mean"] for one in judge(records)] == [one["mean"] for one in judge(plain)]

@@ -21,13 +21,13 @@ import orce
 from orce import methods, stages, tasks
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.artefacts.records import Sample
 from orce.config import check as configuration
-from orce.config import settings
+from orce.config import picking
 from orce.errors import BadInput
-from orce.records import Sample
+from orce.given import records as given_records
+from orce.given.grading import ByMeaning, grade_form
 from orce.stages import likelihoods, state
-from orce.tasks import given_records
-from orce.tasks.grading import ByMeaning, grade_form
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
 # How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
@@ -99,17 +99,17 @@ def command(config: dict, place) -> list[str]:
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
 
     def words(stage: str, *options: str) -> list[str]:
-        chosen = settings.pinned(stages.of(stage, known, "towns", "api"))
-        named = ["--settings", settings.to_argument(chosen), "--prompts", f"test={frozen}"]
+        chosen = picking.pinned(stages.of(stage, known, "towns", "api"))
+        named = ["--settings", picking.to_argument(chosen), "--prompts", f"test={frozen}"]
         return [stage.replace("_", "-"), *named, *options]
 
     def out(name: str) -> list[str]:
         return ["--out", f"{cell}/{name}.jsonl", "--manifest", f"{cell}/{name}.manifest.json"]
 
     if not frozen.exists():
-        assert main(prompts_words(settings.pinned(stages.of("prompts", known, "towns")), frozen)) == 0
+        assert main(prompts_words(picking.pinned(stages.of("prompts", known, "towns")), frozen)) == 0
         assert main(words("import_answers", *out("ungraded-samples"))) == 0
-    made = ("verdicts", "disagreements", *(["meanings"] if settings.grouping(checked) else []))
+    made = ("verdicts", "disagreements", *(["meanings"] if picking.grouping(checked) else []))
     paths = [word for name in made for word in (f"--{name}", f"{cell}/{name}.jsonl")]
     return words("grade", "--samples", f"{cell}/ungraded-samples.jsonl", *paths, *out("samples"))
 
@@ -378,7 +378,7 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
     from orce.llm import reading
-    from orce.stage_settings import Encoder, Source
+    from orce.settings.stage import Encoder, Source
 
     def options(folder):
         return Encoder(source=Source(path=str(folder)), dtype="float32", device="cpu")

@@ -28,20 +28,22 @@ from test_linear import within
 from test_tables import compiled, metrics, pages_of
 from transformers import AutoTokenizer
 
-from orce import methods, score, stages
+import orce
+from orce import methods, stages
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import layout, load, settings
+from orce.config import layout, picking
 from orce.errors import BadInput
-from orce.judging import TransformersReader
+from orce.judge.judge import AsGiven
+from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import check_template, completion_ids, control_tokens, prompt_ids, prompts_ids
 from orce.llm.engines import vllm
 from orce.llm.reading import Scorer
 from orce.reports import figures
 from orce.runtime import process
-from orce.score import AsGiven
-from orce.stage_settings import Source
+from orce.settings import load
+from orce.settings.stage import Source
 from orce.stages.figures import REPORTED
 
 PAPER = load.mapping(ROOT / "config.yaml")
@@ -82,7 +84,7 @@ def run(tmp_path, monkeypatch):
         config = PAPER | {"tables": {"mine": {"kind": "main", "dataset": "logiqa", "models": ["qwen3-8b"]}}}
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
-        options = settings.to_argument(stages.of("tables", typed(config), "mine"))
+        options = picking.to_argument(stages.of("tables", typed(config), "mine"))
         paths = layout.metrics_paths(typed(config).tables["mine"], methods.of(typed(config)))
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})
@@ -298,7 +300,7 @@ def test_an_adapter_is_weights_and_no_code(harm, adapter, mark, monkeypatch):
     monkeypatch.syspath_prepend(str(mark.parent))
     words = harm(adapter, mark)
     with pytest.raises(BadInput, match=words):
-        score.load(str(adapter), device="cpu")
+        orce.load_judge(str(adapter), device="cpu")
     assert not mark.exists()
 
 

@@ -208,7 +208,7 @@ def printed(*lines: str) -> list[str]:
 @pytest.mark.slow
 def test_only_a_step_leaves_scikit_learn_and_scipy_out_of_its_start():
     start = ("from orce.runtime import process", "process.importing()")
-    assert printed(*start, "import orce.training.dpo, orce.judging", FOUND, FIT, FOUND) == ["0", "2"]
+    assert printed(*start, "import orce.training.dpo, orce.judge.reader", FOUND, FIT, FOUND) == ["0", "2"]
     assert printed("import orce.llm.language_model", FOUND) == ["2"]
 
 

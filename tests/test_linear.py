@@ -14,7 +14,7 @@ import pytest
 import orce
 from orce import methods, tasks
 from orce.artefacts import tables
-from orce.tasks.grading import grade_form
+from orce.given.grading import grade_form
 from orce.text import extract, marks
 
 SIZE = 200_000  # characters of each pair of classes

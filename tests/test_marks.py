@@ -12,13 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from orce import records, tasks
+from orce import tasks
 from orce.__main__ import main
-from orce.artefacts import files
+from orce.artefacts import files, records
+from orce.judge.judge import AsGiven
 from orce.llm.chat import statement
 from orce.llm.engines import Text
-from orce.score import AsGiven
-from orce.stage_settings import Model, Source
+from orce.settings.stage import Model, Source
 from orce.text import extract, marks
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")

@@ -16,6 +16,8 @@ from sklearn.metrics import average_precision_score, brier_score_loss, log_loss,
 
 import orce
 from orce import metrics
+from orce.apps import calibrate
+from orce.apps.calibrate import STARTS, lowest_rejected, p_values, threshold_for_risk
 from orce.errors import BadInput
 from orce.metrics import (
     augrc,
@@ -34,7 +36,6 @@ from orce.metrics import (
     paired_bootstrap,
     prr,
     risk_coverage_curve,
-    selective,
     spearman,
     summarise,
     summarise_extra,
@@ -43,7 +44,6 @@ from orce.metrics import (
 from orce.metrics.counts import Tally, tabulate
 from orce.metrics.definitions import EXTRA
 from orce.metrics.resampling import draw, interval
-from orce.metrics.selective import STARTS, lowest_rejected, p_values, threshold_for_risk
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -777,7 +777,7 @@ def test_a_calibration_comes_nearer_to_the_truth_and_survives_a_file(method, tmp
 
 def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the_guarantee(tmp_path):
     fitted = orce.calibrate(CONFIDENCE, CORRECT, risk=0.4)
-    assert fitted.selection == selective.threshold_for_risk(CONFIDENCE, CORRECT, 0.4)
+    assert fitted.selection == calibrate.threshold_for_risk(CONFIDENCE, CORRECT, 0.4)
     fitted.save(tmp_path / "calibration.json")
     again = orce.Calibration.load(tmp_path / "calibration.json")
     assert again.keeps(0.99) and not again.keeps(0.1) and not again.keeps(None)

@@ -20,12 +20,12 @@ from dry_run import called, snakemake
 from orce import __main__ as steps
 from orce import tasks
 from orce.artefacts import files, store
-from orce.config import load
+from orce.artefacts.records import Candidate, Greedy
 from orce.config.check import check
 from orce.errors import BadInput
 from orce.methods.method import FUNCTIONS
-from orce.records import Candidate, Greedy
 from orce.runtime import modules
+from orce.settings import load
 from orce.stages import elicit
 
 PAPER = load.mapping(ROOT / "config.yaml")

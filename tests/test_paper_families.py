@@ -17,13 +17,14 @@ from datasets import Dataset
 from transformers import GenerationConfig
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-from orce import score, tasks
+import orce
+from orce import tasks
 from orce.artefacts import files
-from orce.judging import TransformersReader, value_trie
+from orce.artefacts.records import Pair
+from orce.judge.reader import TransformersReader, value_trie
 from orce.llm import engines, language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.methods import prompted
-from orce.records import Pair
 from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft
 
@@ -299,9 +300,9 @@ def test_an_adapter_reads_the_same_from_anywhere(family, model_settings, stating
     sft.train([one | {"percent": 100 - one["percent"]} for one in EXAMPLES], training(base, "lora", epochs=4), trained)
     shutil.copytree(trained, elsewhere)
     records = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(8)]
-    read = [one["mean"] for one in score.load(elsewhere, base=stating)(records)]
-    assert read == [one["mean"] for one in score.load(trained)(records)]
-    assert read != pytest.approx([one["mean"] for one in score.load(stating)(records)], abs=1e-3)
+    read = [one["mean"] for one in orce.load_judge(elsewhere, base=stating)(records)]
+    assert read == [one["mean"] for one in orce.load_judge(trained)(records)]
+    assert read != pytest.approx([one["mean"] for one in orce.load_judge(stating)(records)], abs=1e-3)
 
 
 NUMBERS = {"sft": 24, "rl": 12, "test": 12}

@@ -25,11 +25,11 @@ from orce.__main__ import main
 from orce.apps import plan
 from orce.apps.planned import Command, commands
 from orce.artefacts import files
-from orce.config import load
 from orce.config.cells import Cell
 from orce.config.check import read_config
 from orce.errors import BadInput
 from orce.runtime import preflight
+from orce.settings import load
 
 PAPER = load.mapping(ROOT / "config.yaml")
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)

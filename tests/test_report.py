@@ -25,20 +25,22 @@ from test_any_data import written
 from test_workflow import plan
 from test_workflow import snakemake as run_snakemake
 
-from orce import methods, metrics, rewards, stages, tasks
+from orce import methods, metrics, stages, tasks
 from orce.__main__ import main
+from orce.align import rewards
 from orce.artefacts import files, store
-from orce.config import layout, load
+from orce.artefacts.records import Candidate
+from orce.config import layout
 from orce.config.check import read_config
-from orce.config.settings import to_argument
+from orce.config.picking import to_argument
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.metrics.summary import Stated
-from orce.records import Candidate
 from orce.reports import figures
 from orce.runtime import preflight
-from orce.stage_settings import Pictured, Pictures, parsed, plain
+from orce.settings import load
+from orce.settings.stage import Pictured, Pictures, parsed, plain
 from orce.stages import metrics_csv, prompts
 from orce.stages.figures import KINDS, Settings
 

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from orce.__main__ import main
-from orce.artefacts import files, store
-from orce.config.check import read_config
-from orce.records import Candidate, Realised
-from orce.rewards import (
+from orce.align.rewards import (
     LABELS,
     REWARDS,
     load,
@@ -29,6 +26,9 @@ from orce.rewards import (
     select_pairs,
     spearman_marginal,
 )
+from orce.artefacts import files, store
+from orce.artefacts.records import Candidate, Realised
+from orce.config.check import read_config
 from orce.stages.pairs import Settings, preference_records
 
 pytestmark = pytest.mark.filterwarnings("error")

@@ -15,7 +15,8 @@ import pytest
 from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases
 from dry_run import called
 
-from orce import score, tasks
+import orce
+from orce import tasks
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.config.check import read_config
@@ -58,12 +59,12 @@ def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_without_tra
 
 
 def test_three_lines_of_python_the_record_that_is_no_pair_and_an_endless_stream(finished, small):
-    scorer = score.load(finished / CELL)
+    scorer = orce.load_judge(finished / CELL)
     (record,) = scorer([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
     assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)
     with pytest.raises(BadInput, match="record 2: no key 'answer'"):
         list(scorer([{"question": "What is 1 + 1?", "answer": "2"}, {"question": "What is 1 + 1?"}]))
-    scorer = score.load(base=small, chunk=2, batch_tokens=200)
+    scorer = orce.load_judge(base=small, chunk=2, batch_tokens=200)
     stream = scorer({"question": f"What is {i}?", "answer": str(i)} for i in iter(int, 1))
     assert [next(stream)["answer"] for _ in range(5)] == ["0"] * 5
 
@@ -86,7 +87,7 @@ EXAMPLES = {
 def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(small, name):
     assert set(EXAMPLES) == {*tasks.NAMES, ARITHMETIC, WORLDFACTS}
     example, answers = EXAMPLES[name]
-    given, told = (score.load(base=small, task=task) for task in (None, name))
+    given, told = (orce.load_judge(base=small, task=task) for task in (None, name))
     for answer in answers:
         assert given.prompt(example | {"answer": answer}) == told.prompt(example | {"answer": answer})
 
@@ -96,7 +97,7 @@ def test_a_record_is_shown_as_its_task_shows_it_without_being_told_the_task(smal
     [("B", "B. blue"), ("The answer is (B).", "B. blue"), ("blue", "B. blue"), ("Both of them", "Both of them")],
 )
 def test_a_choice_in_free_words_is_shown_as_the_option_it_names(answer, shown):
-    assert score.AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
+    assert AsGiven.display(answer, EXAMPLE | {"choices": ["red", "blue"]}) == shown
 
 
 GOOD = b'{"question": "What is 1 + 1?", "answer": "2"}\n'

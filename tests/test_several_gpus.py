@@ -23,10 +23,9 @@ from safetensors.torch import load_file
 from tools.gpu_check import Ended, apart
 
 import orce
-from orce import score
 from orce.__main__ import main
 from orce.errors import BadInput
-from orce.judging import TransformersReader
+from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.training import common
@@ -138,7 +137,7 @@ JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
 DOORS = {
     "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
-    "orce.score": lambda tiny: score.load(JUDGE),
+    "orce.judge.judge": lambda tiny: orce.load_judge(JUDGE),
     "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),
     "orce.confidence, vllm": lambda tiny: orce.confidence(tiny, [QUESTION], engine="vllm"),
 }
@@ -207,7 +206,7 @@ def test_a_program_beside_the_workflow_takes_one_gpu_of_four(name, tiny, place):
 @pytest.mark.slow
 def test_a_device_that_is_named_is_kept(tiny, place):
     """`cuda` is all of them, over which a model is spread that one GPU cannot hold."""
-    assert got(lambda tiny: score.load(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}
+    assert got(lambda tiny: orce.load_judge(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}
 
 
 def in_use(gpu: int) -> dict:

@@ -235,7 +235,9 @@ def test_the_tables_are_byte_for_byte_those_of_a_local_run(story, straight):
 
 
 def tables(folder: Path) -> dict[str, bytes]:
-    return {name: content for name, content in small_matrix.published(folder).items() if name.startswith("paper_tables/")}
+    return {
+        name: content for name, content in small_matrix.published(folder).items() if name.startswith("paper_tables/")
+    }
 
 
 def test_a_stopped_slurm_leaves_no_process(tmp_path):

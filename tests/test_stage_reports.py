@@ -13,7 +13,7 @@ from stages_by_hand import WORDS, area, calibration, lines, stage, stated, write
 
 from orce.metrics.summary import read_stated
 from orce.reports import figures
-from orce.stage_settings import Pictured
+from orce.settings.stage import Pictured
 
 pytestmark = pytest.mark.usefixtures("folder")
 

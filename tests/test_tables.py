@@ -16,16 +16,16 @@ import pytest
 from conftest import ROOT, program
 from finished_run import EVALUATE
 
+from orce.align.surrogate import Row, write_surrogate
 from orce.artefacts import files
 from orce.config import layout
-from orce.config.schema import Table
 from orce.errors import BadInput
 from orce.methods import Registry
 from orce.metrics import summarise
 from orce.reports import comparison, metrics_file, tables
 from orce.reports.metrics_file import CellMetrics
 from orce.reports.tables import marks
-from orce.surrogate import Row, write_surrogate
+from orce.settings.schema import Table
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
 SPECS = {

@@ -21,13 +21,13 @@ from transformers import AutoTokenizer
 
 from orce import stages, tasks
 from orce.artefacts import files, store
+from orce.artefacts.records import Pair, Realised
 from orce.config.check import read_config
 from orce.errors import BadInput
-from orce.judging import TransformersReader, value_trie
+from orce.judge.reader import TransformersReader, value_trie
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
 from orce.llm.trie import node_logprobs, pack, path_logprobs
-from orce.records import Pair, Realised
 from orce.runtime import modules
 from orce.stages import candidates
 from orce.stages import sft as sft_step

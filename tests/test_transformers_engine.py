@@ -17,8 +17,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from orce.__main__ import main
 from orce.artefacts import files
+from orce.artefacts.records import Pair
 from orce.errors import BadInput
-from orce.judging import TransformersReader
+from orce.judge.reader import TransformersReader
 from orce.llm import engines, language_model
 from orce.llm.chat import prompt_ids, prompts_ids, statement
 from orce.llm.engines import transformers
@@ -34,7 +35,6 @@ from orce.llm.trie import (
     path_logprobs,
     use_blocks,
 )
-from orce.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 

@@ -24,14 +24,13 @@ from transformers import (
 )
 
 import orce
-from orce import score
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.artefacts.records import Pair
 from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.llm.engines import vllm
-from orce.records import Pair
 from orce.training import dpo, sft
 
 Tensors = dict[str, torch.Tensor]
@@ -176,8 +175,8 @@ def test_a_damaged_model_is_refused_by_every_door(folders, name, says):
     model = {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu"}
     refusal(lambda: orce.confidence(folder, ["Capital of France?"], device="cpu"), folder, says)
     refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: score.load(folder, device="cpu"), folder, says)
-    refusal(lambda: score.load(folders / "adapter", base=str(folder), device="cpu"), folder, says)
+    refusal(lambda: orce.load_judge(folder, device="cpu"), folder, says)
+    refusal(lambda: orce.load_judge(folders / "adapter", base=str(folder), device="cpu"), folder, says)
     refusal(lambda: vllm.start(model, 64), folder, says)
     refusal(lambda: sft.train([EXAMPLE], training_settings(model), folders / "trained"), folder, says)
 
@@ -187,7 +186,7 @@ def test_a_damaged_adapter_is_refused_by_every_door(folders, tiny, name, says):
     folder = folders / name
     model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
     refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: score.load(folder, base=tiny, device="cpu"), folder, says)
+    refusal(lambda: orce.load_judge(folder, base=tiny, device="cpu"), folder, says)
     pair = Pair(id="1", prompt=PROMPT, chosen=[turn(90)], rejected=[turn(10)])
     settings = training_settings(model, stage={"batch_size": 1})
     refusal(lambda: dpo.train([pair], settings, folder, folder, folders / "aligned"), folder, says)
@@ -283,6 +282,6 @@ def test_an_adapter_that_does_not_name_its_base_is_told_apart_from_one_whose_bas
     (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
     says = r"base_model_name_or_path is .*, so it does not say which model the adapter is for; .* or give it as --base"
     refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: score.load(folder, device="cpu"), folder, says)
-    (scored,) = score.load(folder, base=tiny, device="cpu")([QUESTION])
+    refusal(lambda: orce.load_judge(folder, device="cpu"), folder, says)
+    (scored,) = orce.load_judge(folder, base=tiny, device="cpu")([QUESTION])
     assert 0 <= scored["mean"] <= 1

@@ -15,7 +15,7 @@ from conftest import ARITHMETIC, ROOT, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import settings
+from orce.config import picking
 from orce.config.check import read_config
 from orce.stages import tune
 
@@ -314,15 +314,15 @@ def trial(path, right, wrong):
 
 def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(tuned):
     config = read_config(["config.yaml", "grid.yaml"])
-    names = list(settings.trials(config))
+    names = list(picking.trials(config))
     assert names[0] == "beta0.1-learning_rate0.0003-epochs3"
     paths = [
         trial(tuned / cell / f"{name}.jsonl", *((0.9, 0.1) if i == 2 else (0.1, 0.9)))
         for cell in ("a", "b")
         for i, name in enumerate(names)
     ]
-    options = settings.to_argument(tune.Settings.of(config))
+    options = picking.to_argument(tune.Settings.of(config))
     assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
-    assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": settings.trials(config)[names[2]]}
+    assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": picking.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])
     assert again.dpo.beta == 0.3 and again.dpo.scheduler == "cosine"

@@ -9,7 +9,7 @@ from unittest import mock
 import msgspec
 import torch
 
-from orce.records import Pair
+from orce.artefacts.records import Pair
 from orce.training import common, dpo, sft, tokenized_brier
 
 

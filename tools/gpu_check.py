@@ -32,18 +32,18 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from orce import tasks
 from orce.artefacts import store
-from orce.config import settings
+from orce.artefacts.records import Pair
+from orce.config import picking
 from orce.config.check import here
 from orce.errors import BadInput
-from orce.judging import TransformersReader
+from orce.judge.reader import TransformersReader
 from orce.llm import engines, language_model, reading
 from orce.llm.chat import statement, to_percent
 from orce.methods.method import DEPTHS
-from orce.records import Pair
 from orce.reports import metrics_file
 from orce.runtime import lease, preflight
 from orce.runtime.process import SPEED, say
-from orce.stage_settings import plain
+from orce.settings.stage import plain
 from orce.stages import convert_model
 from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft, tokenized_brier
@@ -85,7 +85,7 @@ class Check:
         self.config, self.small, self.work, self.engines, self.gpu, self.pair = config, small, work, engines, gpu, pair
         self.results, self.limits, self.task = list[Result](), LIMITS[config.dtype], tasks.get(TASK)
         self.questions, self.prompts = self.asked(EXAMPLES if gpu else FEW)
-        os.environ[SPEED] = settings.to_argument(settings.speed(config))
+        os.environ[SPEED] = picking.to_argument(picking.speed(config))
 
     def asked(self, count: int) -> tuple[list, list]:
         """Questions of many lengths, and the confidence LLM's prompts of them: every second answer is wrong."""
@@ -150,7 +150,7 @@ class Check:
         own: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
         steps = {"epochs": STEPS, "batch_size": len(self.prompts), "learning_rate": RATE, "warmup_ratio": 0.0}
         named = {"label": stage, "method": stage, "seed": 0, "model": self.model(on_cpu)}
-        training = plain(settings.trainer(self.config.training))
+        training = plain(picking.trainer(self.config.training))
         if on_cpu:
             training.pop("kernels", None)
         return named | {"training": training, "stage": {"beta": 0.1, "format_weight": 1.0} | own | steps}
@@ -158,7 +158,7 @@ class Check:
     def weights(self, name: str) -> Iterator[Result]:
         """SFT of a model of the configuration, on a GPU for MANY steps: the loss falls, what it takes, and what merging undoes."""
         options, out, prompts = self.options("sft"), self.work / "weights" / "sft", self.prompts
-        options["model"] = plain(settings.model(self.config, name))
+        options["model"] = plain(picking.model(self.config, name))
         if self.gpu:
             prompts, rate = self.asked(BATCH * MANY)[1], self.config.sft.learning_rate
             options["stage"] |= {"epochs": 1, "batch_size": BATCH, "learning_rate": rate}

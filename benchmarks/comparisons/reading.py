@@ -5,7 +5,7 @@ import torch
 from benchmarks.comparisons.sampling import repeated
 from benchmarks.timing import Row, compare
 from orce import tasks
-from orce.judging import TransformersReader
+from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids, statement
 from orce.tasks import judge_prompt

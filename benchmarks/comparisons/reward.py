@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.timing import Row, compare
-from orce.rewards import spearman_marginal
+from orce.align.rewards import spearman_marginal
 
 TITLE = "SC reward of 160,000 candidates (20,000 prompts x 8) against 10,000 reference pairs"
 PROMPTS, CANDIDATES, REFERENCE = 20_000, 8, 10_000

@@ -3,6 +3,7 @@
 orce.confidence   how sure a model is of its answers, by any method that trains nothing
 orce.calibrate    from confidences to probabilities, and the threshold that bounds the error rate
 orce.of_response  the confidence of an OpenAI client's response
+orce.load_judge   a trained confidence LLM, for questions and answers of your own
 """
 
 import importlib
@@ -13,9 +14,10 @@ __version__ = "0.3.0"
 _PUBLIC = {
     "confidence": "orce.apps.measure",
     "Table": "orce.apps.table",
-    "calibrate": "orce.metrics.selective",
-    "Calibration": "orce.metrics.selective",
+    "calibrate": "orce.apps.calibrate",
+    "Calibration": "orce.apps.calibrate",
     "of_response": "orce.apps.given",
+    "load_judge": "orce.judge.judge",
 }
 
 

@@ -70,7 +70,7 @@ rule grade:
     output:
         verdicts="results/{dataset}/{model}/verdicts.jsonl",
         disagreements="results/{dataset}/{model}/disagreements.jsonl",
-        meanings=["results/{dataset}/{model}/meanings.jsonl"] if settings.grouping(CONFIG) else [],
+        meanings=["results/{dataset}/{model}/meanings.jsonl"] if picking.grouping(CONFIG) else [],
         out="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
     log:
@@ -82,8 +82,8 @@ rule grade:
     priority: 40
     threads: CONFIG.resources.threads
     resources:
-        gpu=settings.grading_gpus(CONFIG),
-        gpus_wanted=settings.grading_gpus(CONFIG),
+        gpu=picking.grading_gpus(CONFIG),
+        gpus_wanted=picking.grading_gpus(CONFIG),
         mem_mb=CONFIG.resources.mem_mb,
         runtime=minutes,
     params:
@@ -120,7 +120,7 @@ rule surrogate:
     params:
         seed=CONFIG.seed,
         reasoning=lambda wildcards: "--reasoning" if reads_reasoning(wildcards.dataset) else "",
-        settings=lambda wildcards: settings.to_argument(
+        settings=lambda wildcards: picking.to_argument(
             {"seed": CONFIG.seed} | ({"reasoning": True} if reads_reasoning(wildcards.dataset) else {})
         ),
     message:

@@ -12,14 +12,16 @@ from snakemake.utils import update_config
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
 sys.path.insert(0, str(CHECKOUT / "workflow"))
 
-from orce import methods, same_settings, stages
+from orce import methods, stages
+from orce.config import same_settings
 from orce.apps import plan
-from orce.config import check, layout, load, settings, targets
+from orce.config import check, layout, picking, targets
+from orce.settings import load
 from orce.config.cells import Cell, aligned, round_folder, round_start
 from orce.errors import BadInput
 from orce.runtime import preflight
 from orce.runtime.process import printable
-from orce.stage_settings import PAPER
+from orce.settings.stage import PAPER
 
 try:
     if Path("config.yaml").exists():
@@ -54,7 +56,7 @@ except BadInput as error:
 METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
 WILDCARDS = targets.wildcards(CONFIG)
-GIVEN = [name for name in CONFIG.models if settings.given_answers(CONFIG, "", name)]  # models with answers already made
+GIVEN = [name for name in CONFIG.models if picking.given_answers(CONFIG, "", name)]  # models with answers already made
 SAMPLED = [name for name in CONFIG.models if name not in GIVEN]
 GRADED = [name for name, dataset in CONFIG.datasets.items() if dataset.grading == "grader"]
 
@@ -67,7 +69,7 @@ wildcard_constraints:
 # changing them reruns nothing.
 EXPORTED = (
     f"export PATH={quote(interpreter)}:$PATH PYTHONPATH={quote(library)} PYTHONUNBUFFERED=1"
-    f" ORCE_SPEED={quote(settings.to_argument(settings.speed(CONFIG)))} ORCE_FETCHED=; "
+    f" ORCE_SPEED={quote(picking.to_argument(picking.speed(CONFIG)))} ORCE_FETCHED=; "
 )
 shell.prefix(
     "set -euo pipefail; "
@@ -85,7 +87,7 @@ LAUNCHER = TORCHRUN if CONFIG.training.gpus > 1 else ""  # of a training
 
 def gpus_to_answer(wildcards):
     """None where the answer LLM is on a server."""
-    return 0 if settings.on_server(CONFIG, wildcards.model) else CONFIG.gpus
+    return 0 if picking.on_server(CONFIG, wildcards.model) else CONFIG.gpus
 
 
 def minutes(wildcards, input, attempt, rulename):
@@ -108,8 +110,8 @@ def settings_of(stage, *names):
 
 
 def as_json(chosen):
-    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if settings.made(CONFIG.models[name])]
-    return settings.to_argument(settings.pinned(chosen, made=made_by_a_rule))
+    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if picking.made(CONFIG.models[name])]
+    return picking.to_argument(picking.pinned(chosen, made=made_by_a_rule))
 
 
 def shard_of(number):
@@ -127,7 +129,7 @@ def reads_reasoning(dataset):
 
 def weights_of(model):
     """The weights of a model, if a rule makes or fetches them."""
-    return settings.awaited(CONFIG, model) or []
+    return picking.awaited(CONFIG, model) or []
 
 
 def answer_llm(wildcards):
@@ -136,12 +138,12 @@ def answer_llm(wildcards):
 
 def base_llm(wildcards):
     """The model that becomes the confidence LLM: `confidence` of the answer LLM, by default itself."""
-    return weights_of(settings.judge(CONFIG, wildcards.model))
+    return weights_of(picking.judge(CONFIG, wildcards.model))
 
 
 def base_llm_of_row(wildcards):
     """In a transfer, the model that became the confidence LLM of another answer LLM."""
-    return weights_of(settings.judge(CONFIG, METHODS.parse(wildcards.stated).source or wildcards.model))
+    return weights_of(picking.judge(CONFIG, METHODS.parse(wildcards.stated).source or wildcards.model))
 
 
 def grader_llm(wildcards):
@@ -154,18 +156,18 @@ def prompts_of(dataset, splits):
 
 def sampled_prompts(wildcards):
     """Of the splits that the answer LLM is sampled on: those of the data set, or the test alone (`trains: false`)."""
-    return prompts_of(wildcards.dataset, settings.splits(CONFIG, wildcards.dataset, wildcards.model))
+    return prompts_of(wildcards.dataset, picking.splits(CONFIG, wildcards.dataset, wildcards.model))
 
 
 def encoded_prompts(wildcards):
     """Hidden states are read where something is trained or tested."""
-    splits = settings.splits(CONFIG, wildcards.dataset, wildcards.model)
+    splits = picking.splits(CONFIG, wildcards.dataset, wildcards.model)
     return prompts_of(wildcards.dataset, [split for split in splits if split != "validation"])
 
 
-def training_prompts(dataset, splits=settings.TRAINING_SPLITS):
+def training_prompts(dataset, splits=picking.TRAINING_SPLITS):
     """Of the data set whose confidence LLMs judge this one: itself, or another one out of domain."""
-    home = settings.trained_on(CONFIG, dataset)
+    home = picking.trained_on(CONFIG, dataset)
     return prompts_of(home, [split for split in splits if split in CONFIG.datasets[home].splits])
 
 
@@ -195,7 +197,7 @@ def round_of_alignment(wildcards):
 
 def confidence_llms(dataset, model, row):
     """The trained confidence LLMs below a row. Out of domain, and in a transfer, another cell has them."""
-    trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
+    trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
     return list(dict.fromkeys(f"{cell.folder}/{name}/manifest.json" for cell, name in filter(None, trained)))
 
 
@@ -211,7 +213,7 @@ def read_likelihoods(file):
 
     def read(wildcards):
         method = METHODS.get(wildcards.measured)
-        served = method.logprobs_suffice and settings.gives_logprobs(CONFIG, wildcards.model)
+        served = method.logprobs_suffice and picking.gives_logprobs(CONFIG, wildcards.model)
         reads = file in method.likelihoods and not served
         return f"results/{wildcards.dataset}/{wildcards.model}/{file}.jsonl" if reads else []
 
@@ -220,7 +222,7 @@ def read_likelihoods(file):
 
 def of_calibration_set(path):
     """A file of the data set that calibrations are fitted on."""
-    return lambda wildcards: path.format(**{**wildcards, "dataset": settings.calibrated_on(CONFIG, wildcards.dataset)})
+    return lambda wildcards: path.format(**{**wildcards, "dataset": picking.calibrated_on(CONFIG, wildcards.dataset)})
 
 
 def members(wildcards):
@@ -233,7 +235,7 @@ def fitted_on(wildcards):
     combination = METHODS.get(wildcards.combined)
     if not combination.fit:
         return {"fit_on": [], "fit_confidences": []}
-    dataset = settings.calibrated_on(CONFIG, wildcards.dataset)
+    dataset = picking.calibrated_on(CONFIG, wildcards.dataset)
     fit_confidences = confidences_of(combination.of, dataset, wildcards.model)
     return {"fit_on": f"results/{dataset}/prompts/test.jsonl", "fit_confidences": fit_confidences}
 
@@ -244,7 +246,7 @@ def confidences_of(rows, dataset, model):
 
 def trained_on(wildcards):
     """The data set whose confidence LLMs judge this one."""
-    return settings.trained_on(CONFIG, wildcards.dataset)
+    return picking.trained_on(CONFIG, wildcards.dataset)
 
 
 def hidden_states(dataset, model, probe):
@@ -283,7 +285,7 @@ def made_on_the_way():
     for dataset, model, method in ROWS:
         cell = Cell(dataset, model)
         files |= {*answers_of(cell), cell.confidences(method)}
-        trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
         for home, name in filter(None, trained):
             files |= {*answers_of(home), f"{home.folder}/{name}/manifest.json"}
             if name.startswith("dpo"):
@@ -295,7 +297,7 @@ def made_on_the_way():
 
 def answers_of(cell):
     """The answers of a cell, what they were asked, and how often they are right."""
-    prompts = prompts_of(cell.dataset, settings.splits(CONFIG, *cell))
+    prompts = prompts_of(cell.dataset, picking.splits(CONFIG, *cell))
     files = "samples.jsonl", "samples.manifest.json", "surrogate.csv"
     return [*prompts, *(f"{cell.folder}/{file}" for file in files)]
 
@@ -315,14 +317,14 @@ def trials(wildcards):
         raise BadInput(f"config: no `tune`; give the grid: {grid}")
     cells = set()
     for dataset, model, method in ROWS:
-        trained = [settings.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
         cells |= {cell for cell, name in filter(None, trained) if name.startswith("dpo")}
     for dataset, _ in sorted(cells):
         if "validation" not in CONFIG.datasets[dataset].splits:
             need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"
             raise BadInput(f"config: datasets.{dataset}.splits: {need}")
     folders = [cell.folder for cell in sorted(cells)]
-    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER, trial=settings.trials(CONFIG))
+    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER, trial=picking.trials(CONFIG))
 
 
 PICTURES = stages.of("figures", CONFIG)

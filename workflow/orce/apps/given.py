@@ -8,11 +8,12 @@ from typing import Any, cast
 
 from orce import methods, tasks
 from orce.artefacts import tables
+from orce.artefacts.records import Tested
 from orce.errors import BadInput
+from orce.given import records as given_records
 from orce.methods.samples import BY_MEANING, all_apart
 from orce.metrics import summarise
-from orce.records import Tested
-from orce.tasks import given_records, rows
+from orce.tasks import rows
 from orce.tasks.rows import Record
 
 AS_STATED = "given"  # the method of a record that has its confidence
@@ -24,7 +25,7 @@ def names() -> list[str]:
 
 
 class Samples:
-    """States confidences for records of given answers (orce.tasks.given_records) by a method that needs no model.
+    """States confidences for records of given answers (orce.given.records) by a method that needs no model.
 
     task: how answers are read and compared (default: qa by normalised equality, choice where a record has choices).
     """

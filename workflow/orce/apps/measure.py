@@ -15,21 +15,21 @@ from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
 
 from msgspec import UNSET
 
-from orce import score as judges
 from orce import stages, tasks
 from orce.apps.run_here import Run
 from orce.apps.table import Table, writable
 from orce.artefacts import files, store, tables
-from orce.config import cells, check, load
-from orce.config import settings as parts
-from orce.config.schema import Config, Dataset
+from orce.config import cells, check, picking
 from orce.errors import BadInput, public
+from orce.judge import judge as judges
 from orce.methods import Method, Registry
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
 from orce.runtime import process
 from orce.runtime.modules import short
 from orce.runtime.process import say
+from orce.settings import load
+from orce.settings.schema import Config, Dataset
 from orce.stages import state
 from orce.tasks import qa
 from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
@@ -78,7 +78,7 @@ def confidence(
 
     questions: texts, mappings with `question`, or the path of a file. A mapping may have id, context, choices, reference (an
     accepted answer, or a list), and answer or answers, which are given then. fields: the columns that these stand in. answers: one
-    a question, a text, a list of samples or a mapping as in orce.tasks.given_records; without them the model is sampled, K times
+    a question, a text, a list of samples or a mapping as in orce.given.records; without them the model is sampled, K times
     and once greedily. labels: one a question, the accepted answer or a list of them, or true or false of a given answer. The other
     arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute the numbers.
     """
@@ -260,7 +260,7 @@ def _table(
     if weights:  # by a trained confidence LLM of another run
         rows[JUDGE] = str(root / CELL.confidences(JUDGE))
         loaded = judges.model_settings(weights, device=config.device)
-        settings = state.Settings(reader=parts.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded)
+        settings = state.Settings(reader=picking.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded)
         with store.step():
             state.run(settings, str(prompts), samples, rows[JUDGE], str(weights), readout="stated")
     stated = {name: store.read(path) for name, path in rows.items()}
@@ -385,7 +385,7 @@ def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
 
 
 def _given(question: Question) -> Record:
-    """A record of the answers already made, as orce.tasks.given_records reads it."""
+    """A record of the answers already made, as orce.given.records reads it."""
     text, right = question.greedy or (None, None)
     greedy = {"greedy": {"answer": text, "correct": right}} if question.greedy else {}
     marks = {} if question.judgements is None else {"correct": question.judgements}

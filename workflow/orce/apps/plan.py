@@ -22,11 +22,11 @@ from msgspec.structs import replace
 
 from orce import methods
 from orce.apps.planned import Command, planned, waits
-from orce.config import settings
+from orce.config import picking
 from orce.config.cells import Cell, aligned
 from orce.config.check import here
-from orce.config.schema import Config, Training
 from orce.errors import BadInput
+from orce.settings.schema import Config, Training
 from orce.tasks import examples
 
 KNOWN = SimpleNamespace(**yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
@@ -185,7 +185,7 @@ def loaded(config: Config, job: Job) -> str:
     if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == ("states", "answers"):
         return job.cell.model
     source = methods.of(config).parse(job.name).source if job.rule == "state" else None
-    return settings.judge(config, source or job.cell.model)
+    return picking.judge(config, source or job.cell.model)
 
 
 def minutes(config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int) -> int:
@@ -294,7 +294,7 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
         # The questions about a passage are in one batch, which computes it once; n of them are drawn at random.
         judged -= (n - its.passages * (1 - math.exp(-n / its.passages))) * its.passage
     if rule in TRAININGS:
-        epochs = settings.trained_options(config, name)["epochs"] if rule == "train" else getattr(config, rule).epochs
+        epochs = picking.trained_options(config, name)["epochs"] if rule == "train" else getattr(config, rule).epochs
         tokens, outputs = judged + n * KNOWN.completions[rule], n * KNOWN.completions[rule]
         first = rule != "dpo" or config.dtype == "float32" and (aligned(name)[1] or config.dpo.rounds) == 1
         # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
@@ -341,9 +341,9 @@ def lengths(config, args, dataset: str, split: str) -> Lengths:
 
 def model(config: Config, args, job: Job) -> Sizes:
     """As given, from the config.json of its folder, or from the table; a server's takes nothing here."""
-    name = settings.base(config, loaded(config, job))
+    name = picking.base(config, loaded(config, job))
     source = config.models[name].source
-    if settings.on_server(config, name) or name in args.parameters:
+    if picking.on_server(config, name) or name in args.parameters:
         return Sizes(*args.parameters.get(name, [0]))
     if "path" in source and (file := Path(source["path"], "config.json")).exists():
         shape = {key: value for key, value in json.loads(file.read_text()).items() if value is not None}

@@ -8,10 +8,10 @@ from typing import Any
 
 from orce import methods, stages
 from orce.artefacts import store
-from orce.config import cells, settings
+from orce.config import cells, picking
 from orce.config.cells import UNGRADED, Cell
-from orce.config.schema import Config
 from orce.methods import Method
+from orce.settings.schema import Config
 
 
 class Run:
@@ -44,10 +44,10 @@ class Run:
 
     def samples(self, cell: Cell) -> str:
         """Sampled or given, then graded."""
-        prompts = self.prompts(cell.dataset, *settings.splits(self.config, *cell))
+        prompts = self.prompts(cell.dataset, *picking.splits(self.config, *cell))
         graded = self.config.datasets[cell.dataset].grading == "grader"
         file = f"{UNGRADED}samples.jsonl" if graded else "samples.jsonl"
-        if settings.given_answers(self.config, *cell):
+        if picking.given_answers(self.config, *cell):
             manifest = cells.manifest(self.path(cell, file))
             samples = self.stage("import_answers", cell, file, prompts=prompts, manifest=manifest)
         else:
@@ -56,7 +56,7 @@ class Run:
             return samples
         beside = {name: self.path(cell, f"{name}.jsonl") for name in ("verdicts", "disagreements")}
         beside["manifest"] = self.path(cell, "samples.manifest.json")
-        if settings.grouping(self.config):
+        if picking.grouping(self.config):
             beside["meanings"] = self.path(cell, "meanings.jsonl")
         return self.stage("grade", cell, "samples.jsonl", prompts=prompts, samples=samples, **beside)
 
@@ -80,7 +80,7 @@ class Run:
 
     def derived(self, cell: Cell, row: str, method: Method) -> str:
         given = {"prompts": self.test(cell), "samples": self.samples(cell)}
-        served = method.logprobs_suffice and settings.gives_logprobs(self.config, cell.model)
+        served = method.logprobs_suffice and picking.gives_logprobs(self.config, cell.model)
         read = [] if served else method.likelihoods
         likelihoods = {name: self.stage("likelihoods", cell, f"{name}.jsonl", name, **given) for name in read}
         modules = {"task": self.config.datasets[cell.dataset].task, "method": self.registry.module(row)}
@@ -93,7 +93,7 @@ class Run:
 
     def probed(self, cell: Cell, row: str, method: Method) -> str:
         """By a probe, on hidden states of the questions that the confidence LLMs would be trained on."""
-        home = Cell(settings.trained_on(self.config, cell.dataset), cell.model)
+        home = Cell(picking.trained_on(self.config, cell.dataset), cell.model)
         splits = [split for split in method.trained_on if split in self.config.datasets[home.dataset].splits]
         return self.stage(
             "fit", cell, confidences_of(row), row,
@@ -107,7 +107,7 @@ class Run:
         )  # fmt: skip
 
     def states(self, cell: Cell, method: Method) -> list[str]:
-        splits = [split for split in settings.splits(self.config, *cell) if split != "validation"]
+        splits = [split for split in picking.splits(self.config, *cell) if split != "validation"]
         given = {"samples": self.samples(cell), "surrogate": self.surrogate(cell)}
         prompts = self.prompts(cell.dataset, *splits)
         return [
@@ -119,7 +119,7 @@ class Run:
         below = self.registry.below(row)
         given: dict[str, Any] = {"confidences": [self.confidences(cell, other) for other in below]}
         if self.registry.fits(row):
-            held_out = Cell(settings.calibrated_on(self.config, cell.dataset), cell.model)
+            held_out = Cell(picking.calibrated_on(self.config, cell.dataset), cell.model)
             given["fit_on"] = self.prompts(held_out.dataset, "test")
             given["fit_confidences"] = [self.confidences(held_out, other) for other in below]
         fit = self.path(cell, f"{row}/fit.json")

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from orce import score as judges
 from orce import stages, tasks
-from orce.apps import given
+from orce.apps import calibrate, given
 from orce.artefacts import files, tables
 from orce.errors import BadInput
+from orce.judge import judge as judges
 from orce.methods.samples import APART
-from orce.metrics import selective, signs
+from orce.metrics import signs
 from orce.runtime.process import Progress, say
 
 NAMED = 5  # equal errors that are named one by one
@@ -26,7 +26,7 @@ Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or
 
 
 def add_arguments(parser):
-    stages.add_options(parser, judges.load)
+    stages.add_options(parser, judges.load_judge)
     parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
     parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
     parser.add_argument("--fields", **tables.OPTION)
@@ -103,7 +103,7 @@ class Work:
         if self.args.method is not None:
             return given.Samples(self.args.method, self.args.task)
         names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
-        return judges.load(self.args.model, **{name: getattr(self.args, name) for name in names})
+        return judges.load_judge(self.args.model, **{name: getattr(self.args, name) for name in names})
 
     def __call__(self, lines: Lines) -> list[dict]:
         """One record a line: scored, or {line, error}."""
@@ -166,14 +166,14 @@ def items(record: dict[str, Any]) -> set[tuple[str, ...]]:
     return {(*name, answer) for name in names for answer in answers}
 
 
-def chosen(args, known: list[tuple[str, dict[str, Any]]]) -> selective.Selection:
+def chosen(args, known: list[tuple[str, dict[str, Any]]]) -> calibrate.Selection:
     """The threshold for the requested risk, chosen on the calibration records."""
     for where, record in known:
         tables.probability(where, record["confidence"], "'confidence'")
         if record["correct"] not in (True, False):
             raise BadInput(f"{where}: 'correct' is {record['correct']!r}; expected true or false")
     confidence, correct = zip(*((record["confidence"], record["correct"]) for _, record in known), strict=True)
-    selection = selective.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
+    selection = calibrate.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
     say(f"[score] {selection}")
     return selection
 

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.stage_settings import Encoder, Model, Settings, plain
+from orce.settings.stage import Encoder, Model, Settings, plain
 
 T = TypeVar("T")
 RESULTS = "results"

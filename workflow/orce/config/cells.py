@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from orce.artefacts.store import RESULTS
-from orce.stage_settings import PAPER
+from orce.settings.stage import PAPER
 
 UNGRADED = "ungraded-"  # begins the name of samples that a judge has yet to grade
 

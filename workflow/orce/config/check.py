@@ -16,18 +16,20 @@ from typing import Any
 
 from msgspec import UNSET, structs
 
-from orce import methods, rewards, tasks
-from orce.config import layout, load, settings
-from orce.config.schema import Combined, Config, Count, Dataset, External, FromZero, Optimisation, Table
-from orce.config.settings import TRAINING_SPLITS
+from orce import methods, tasks
+from orce.align import rewards
+from orce.config import layout, picking
+from orce.config.picking import TRAINING_SPLITS
 from orce.errors import BadInput
+from orce.given.grading import grade_form
 from orce.llm import engines
 from orce.methods import Registry
 from orce.methods.fitted import COMBINATIONS
 from orce.runtime.process import say
+from orce.settings import load
+from orce.settings.schema import Combined, Config, Count, Dataset, External, FromZero, Optimisation, Table
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
-from orce.tasks.grading import grade_form
 from orce.tasks.rows import local
 
 PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
@@ -141,7 +143,7 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
         yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
     elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
         yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
-    for split, spec in settings.trainers_splits(config, name).items():
+    for split, spec in picking.trainers_splits(config, name).items():
         if datasets[judged_by].remove_overlap:
             yield f"{key}.splits.test.from: with remove_overlap, {spec.origin!r} cannot also be a training split's"
         if spec.share is None:
@@ -163,7 +165,7 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     given = dataset.fields or {}
     reads = getattr(task, "load", None) in (qa.load, choice.load)  # a user's module may take all but this
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
-    for name in settings.READING:
+    for name in picking.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
             of = " and ".join(kind for kind in ("qa", "choice") if name in ("fields", *tasks.get(kind).OPTIONS))
             yield f"{key}.{name}: a key of {'the tasks' if ' ' in of else 'task'} {of}, and not of {dataset.task}"
@@ -217,7 +219,7 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
 
 
 def _model(key: str, name: str, config: Config) -> Iterator[str]:
-    model, models, served = config.models[name], config.models, settings.on_server(config, name)
+    model, models, served = config.models[name], config.models, picking.on_server(config, name)
     with_weights = [owner for owner in models if {*models[owner].source} - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
     remedy = f"put it into an environment variable, and name that one as {key}.api.key"
@@ -350,7 +352,7 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
         registry.with_weights(rows),
         [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states],
     )
-    judged_by = settings.trained_on(config, table.dataset)
+    judged_by = picking.trained_on(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
     if missing and (trained := [*with_weights, *probed]):
         lacks = f"{trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}"
@@ -370,9 +372,9 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
 def _cell(key: str, table: Table, model: str, config: Config, registry: Registry) -> Iterator[str]:
     """What the methods of a table need of a model and of the data's columns."""
     spec, dataset = config.models[model], config.datasets[table.dataset]
-    served, columns = settings.on_server(config, model), f"datasets.{table.dataset}.fields"
+    served, columns = picking.on_server(config, model), f"datasets.{table.dataset}.fields"
     unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
-    given = settings.given_answers(config, table.dataset, model)
+    given = picking.given_answers(config, table.dataset, model)
     if given is None and not spec.source:
         yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
     if given is None and "answer" in unnamed:
@@ -390,7 +392,7 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
         if judges and spec.confidence is None and (not spec.source or served):
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
         enough = bool(method.likelihoods) and method.logprobs_suffice
-        if served and reads and not (enough and settings.gives_logprobs(config, model)):
+        if served and reads and not (enough and picking.gives_logprobs(config, model)):
             or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
             yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
         if method.prompt is not None and "answer" in unnamed:
@@ -404,7 +406,7 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
         for row in registry.with_weights(layout.labels(config.tables[name], registry)):
             remedy = "take bfloat16 or float32, or list only methods without training under methods"
             yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
-    sizes = {f"methods.{name}": settings.trained_options(config, name)["batch_size"] for name in registry.trained()}
+    sizes = {f"methods.{name}": picking.trained_options(config, name)["batch_size"] for name in registry.trained()}
     for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
         if size % max(1, config.training.gpus):
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
@@ -453,10 +455,10 @@ def data(config: Config) -> None:
         rows = registry.bottom(layout.labels(table, registry))
         for model in table.models:
             key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
-            given = settings.given_answers(config, table.dataset, model)
+            given = picking.given_answers(config, table.dataset, model)
             _there(key, given.path if given else None, what)
             for row in (row for row in rows if registry.find(row).kind == "external"):
-                given = settings.given_confidences(config, table.dataset, model, row)
+                given = picking.given_confidences(config, table.dataset, model, row)
                 _there(f"methods.{row}.path", given.path, what)
     kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
     for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
@@ -492,7 +494,7 @@ def rows(config: Config) -> None:
     """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
     for name, dataset in config.datasets.items():
         for split in {spec.origin for spec in dataset.splits.values()} if dataset.task in ("choice", "qa") else ():
-            source = settings.data_source(config, name)
+            source = picking.data_source(config, name)
             try:
                 path = local(source, split)
             except BadInput:

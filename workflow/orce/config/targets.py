@@ -8,11 +8,11 @@ from typing import Any
 
 from orce import methods
 from orce.artefacts.store import RESULTS
-from orce.config import settings
+from orce.config import picking
 from orce.config.cells import UNGRADED, Cell
-from orce.config.schema import Config
 from orce.errors import BadInput
-from orce.stage_settings import PAPER
+from orce.settings.schema import Config
+from orce.settings.stage import PAPER
 
 WHOLE = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # rules as people ask for them
 NOTHING = "(?!)"  # a pattern that matches nothing
@@ -57,7 +57,7 @@ def wildcards(config: Config) -> dict[str, str]:
         "aligned": rf"({alignments}|round\d+/{rewards}/start)",
         "round": rf"(round\d+/{rewards}/)?",  # of the alignment, empty for the first
         "reward": rewards,
-        "trial": either(settings.trials(config)),
+        "trial": either(picking.trials(config)),
         "scored": "(sample_)?likelihoods",
         "states": "(answers|judge)",
     }
@@ -116,7 +116,7 @@ def hint_in_results(config: Config, target: str) -> str:
     if name.startswith("dpo-"):
         folders.append("dpo")
     if re.split(r"[-+]", name)[0] in known:
-        settings.judge(config, registry.parse(name).source or model)  # BadInput names the missing part
+        picking.judge(config, registry.parse(name).source or model)  # BadInput names the missing part
         folders.append("METHOD")
     meant = [re.sub("^[^/]+", name, file) for file in FILES if "/" in file and file.split("/")[0] in folders]
     meant += [file for file in FILES if file.endswith(f"/{name}")]

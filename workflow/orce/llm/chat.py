@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from orce.artefacts.records import Messages
 from orce.errors import BadInput
-from orce.records import Messages
 from orce.runtime import process
 
 DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's own template takes where there is no clock

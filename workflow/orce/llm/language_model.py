@@ -23,7 +23,7 @@ from orce.errors import BadInput
 from orce.llm.chat import Messages, check_template, prompts_ids
 from orce.llm.trie import use_blocks
 from orce.runtime import lease, process
-from orce.stage_settings import Model, Source, typed
+from orce.settings.stage import Model, Source, typed
 
 with process.without_unused():
     from transformers import (

@@ -18,7 +18,7 @@ from orce.llm.chat import Messages, text_ids
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.trie import TokenTrie, cut
 from orce.runtime import process
-from orce.stage_settings import Encoder as EncoderSettings
+from orce.settings.stage import Encoder as EncoderSettings
 
 with process.without_unused():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification

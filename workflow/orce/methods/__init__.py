@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from orce.errors import BadInput
 from orce.methods.method import TRAINED_ON, Method, from_path
-from orce.stage_settings import PAPER
+from orce.settings.stage import PAPER
 
 __all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
 
@@ -20,9 +20,9 @@ __all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
 @functools.cache
 def known() -> dict[str, Method]:
     """The methods of this package, imported when they are first asked for: most stages have their settings, and need none."""
-    from orce.methods import fitted, judges, prompted, samples
+    from orce.methods import fitted, prompted, samples, trained
 
-    return judges.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
+    return trained.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
 
 
 def load(module: str) -> Method:
@@ -43,7 +43,7 @@ class Registry:
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
         specs = (given or {}).items()
         self.given = {name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs}
-        from orce import rewards
+        from orce.align import rewards
 
         self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})  # their arguments of rewards.load
 
@@ -146,7 +146,7 @@ class Registry:
 
     def label(self, text: str) -> str:
         """The row of a method in a table: the reward's label in an ablation, else the method's own."""
-        from orce import rewards
+        from orce.align import rewards
 
         name = self.parse(text)
         label = rewards.label(self.rewards[name.reward]) if name.reward else self.get(name.method).label
@@ -154,5 +154,5 @@ class Registry:
 
 
 def of(config: Any) -> Registry:
-    """The registry of a configuration (orce.config.schema.Config)."""
+    """The registry of a configuration (orce.settings.schema.Config)."""
     return Registry(config.methods, config.rewards)

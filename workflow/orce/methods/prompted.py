@@ -6,8 +6,8 @@ from collections import namedtuple
 from collections.abc import Callable
 from typing import Any
 
+from orce.artefacts.records import Example, Messages
 from orce.methods.method import Method
-from orce.records import Example, Messages
 from orce.tasks import Task
 from orce.text import extract, render
 from orce.text.marks import DENIED

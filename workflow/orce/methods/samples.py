@@ -1,6 +1,6 @@
 """Confidences that are computed from the K samples of a question, and from the probabilities of tokens.
 
-A measure gets what a method sees (orce.records.Seen), the example and its task, and returns a confidence in [0, 1], or None. Samples
+A measure gets what a method sees (orce.artefacts.records.Seen), the example and its task, and returns a confidence in [0, 1], or None. Samples
 mean the same if the task gives them the same key; a sample that could not be read means what no other does, and is like itself
 alone. An uncertainty becomes 1 at the least value that it can have and 0 at the most, linear between: its ranking stays.
 """
@@ -14,9 +14,9 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from orce.artefacts.records import Example, Seen
 from orce.errors import BadInput
 from orce.methods.method import Method
-from orce.records import Example, Seen
 from orce.tasks import Task
 
 DIGITS = 9  # of a confidence: rounded so that equal samples in another order stay tied

@@ -10,11 +10,11 @@ from msgspec import UNSET
 from numpy.typing import ArrayLike
 
 from orce.artefacts import store
+from orce.artefacts.records import Confidence, Number
 from orce.errors import BadInput
 from orce.metrics.counts import Cells, Metric, probabilities, tabulate
 from orce.metrics.definitions import EXTRA, METRICS, accuracy, log10_p, p_value, rank_correlation
 from orce.metrics.resampling import N_RESAMPLES, intervals
-from orce.records import Confidence, Number
 
 
 @dataclass(frozen=True)

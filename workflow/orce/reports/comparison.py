@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from orce.config import layout
-from orce.config.schema import Table
 from orce.methods import Registry
 from orce.reports.metrics_file import CellMetrics
+from orce.settings.schema import Table
 
 PUBLISHED = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}

@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.lines import Line2D
 
-from orce import metrics, rewards
+from orce import metrics
+from orce.align import rewards
 from orce.artefacts import store
 from orce.artefacts.files import atomic
+from orce.artefacts.records import Candidate
 from orce.metrics.summary import Stated, read_stated
-from orce.records import Candidate
-from orce.stage_settings import Pictured, Pictures
+from orce.settings.stage import Pictured, Pictures
 
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}  # without dates and versions: equal bytes
 COLUMN, PAGE = 3.3, 6.9  # inches

@@ -24,7 +24,7 @@ from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file
 from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import CellMetrics
-from orce.stage_settings import plain
+from orce.settings.stage import plain
 
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
 Rows = Mapping[Row, CellMetrics]

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from orce.errors import BadInput, one_line, raise_refusal
+from orce.errors import BadInput, one_line
 from orce.runtime import lease
+from orce.runtime.hub import raise_refusal
 from orce.runtime.process import lock_holder, locked, say
 
 # The oldest driver that starts programs of a CUDA (NVIDIA's page CUDA Compatibility), and the capability that a format needs.

@@ -20,14 +20,14 @@ from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, g
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from orce.align.surrogate import read_surrogate
 from orce.artefacts import files, store
-from orce.config.schema import Config
+from orce.artefacts.records import PROMPT_KEYS, Example, Messages, Realised, Sample, Tested
 from orce.errors import BadInput
-from orce.records import PROMPT_KEYS, Example, Messages, Realised, Sample, Tested
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.stage_settings import Asking, Settings, WithModel, parsed, plain
-from orce.surrogate import read_surrogate
+from orce.settings.schema import Config
+from orce.settings.stage import Asking, Settings, WithModel, parsed, plain
 from orce.tasks import Task, judge_prompt
 from orce.text import render
 
@@ -215,7 +215,7 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
 
 def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weights: str | None):
     """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
-    from orce.judging import STATEMENT_TOKENS, TransformersReader
+    from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
     from orce.llm import kv_cache, language_model
 
     kv_cache.fits(plain(settings.model), prompts, STATEMENT_TOKENS)

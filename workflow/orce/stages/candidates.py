@@ -9,12 +9,12 @@ import numpy as np
 
 from orce import stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Candidate, Realised
+from orce.config import picking
 from orce.llm.chat import statement
-from orce.records import Candidate, Realised
 from orce.runtime.process import seed_of
-from orce.stage_settings import Number, WithModel
+from orce.settings.schema import Config
+from orce.settings.stage import Number, WithModel
 
 
 class Settings(WithModel, kw_only=True):
@@ -26,8 +26,8 @@ class Settings(WithModel, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
-        judge = parts.judge(config, model)
-        return parts.picked(cls, config, "candidates", dataset, model, config.confidence, loads=judge)
+        judge = picking.judge(config, model)
+        return picking.picked(cls, config, "candidates", dataset, model, config.confidence, loads=judge)
 
 
 def run(

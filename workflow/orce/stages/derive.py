@@ -6,13 +6,14 @@ from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
+from orce.artefacts.records import Confidence, Number, Tested, unlabelled
+from orce.config import picking
 from orce.errors import BadInput
+from orce.given import grading
+from orce.given import records as given_records
 from orce.methods.samples import APART, BY_MEANING, all_apart
-from orce.records import Confidence, Number, Tested, unlabelled
 from orce.runtime.process import say
-from orce.stage_settings import plain
-from orce.tasks import given_records, grading
+from orce.settings.stage import plain
 
 
 def run(
@@ -49,7 +50,7 @@ def run(
     ungrouped = [(record.answers, example) for example, record in items if record.meanings is UNSET]
     if method in BY_MEANING and all_apart(ungrouped, task_module):
         say(f"[{method}] {APART}")
-    store.write(out, records, plain(parts.pinned({"task": task, "method": method})))
+    store.write(out, records, plain(picking.pinned({"task": task, "method": method})))
 
 
 def logprobs(record: Tested, samples: str) -> list[Number]:

@@ -5,10 +5,10 @@ from typing import Annotated, Self
 import msgspec
 
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config, Preference
-from orce.records import Pair
-from orce.stage_settings import Training, plain
+from orce.artefacts.records import Pair
+from orce.config import picking
+from orce.settings.schema import Config, Preference
+from orce.settings.stage import Training, plain
 
 
 class Settings(Training, kw_only=True):
@@ -16,13 +16,13 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        stage = msgspec.convert(parts.written(config.dpo, Preference.__struct_fields__), Preference)
-        return parts.picked(cls, config, "dpo", dataset, model, loads=parts.judge(config, model), stage=stage)
+        stage = msgspec.convert(picking.written(config.dpo, Preference.__struct_fields__), Preference)
+        return picking.picked(cls, config, "dpo", dataset, model, loads=picking.judge(config, model), stage=stage)
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
         """The alignment at a point of the grid of `tune`."""
-        point = parts.trials(config)[trial]
+        point = picking.trials(config)[trial]
         at = msgspec.structs.replace(config, dpo=msgspec.structs.replace(config.dpo, **point))
         return cls.of(at, dataset, model)
 

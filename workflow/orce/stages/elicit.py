@@ -9,12 +9,12 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 from orce import methods, stages, tasks
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Confidence, Example, Greedy, Messages, Scored, unlabelled
+from orce.config import picking
 from orce.llm.chat import statement, to_percent
-from orce.records import Confidence, Example, Greedy, Messages, Scored, unlabelled
 from orce.runtime.process import seed_of
-from orce.stage_settings import WithModel
+from orce.settings.schema import Config
+from orce.settings.stage import WithModel
 from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
@@ -36,7 +36,7 @@ class Settings(WithModel, kw_only=True):
         registry = methods.of(config)
         options = {"shots": config.models[model].shots} | registry.settings(method)
         more = {"method": method, "module": registry.module(method), "options": options}
-        return parts.picked(cls, config, method, dataset, model, **more)
+        return picking.picked(cls, config, method, dataset, model, **more)
 
 
 def run(

@@ -5,18 +5,18 @@ from typing import Annotated, Self
 
 import numpy as np
 
+from orce.align.surrogate import read_surrogate
 from orce.artefacts import files, store
-from orce.config import settings as parts
+from orce.config import picking
 from orce.config.cells import Cell
-from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
 from orce.reports import metrics_file
 from orce.runtime.process import say
-from orce.stage_settings import Number, plain
-from orce.stage_settings import Settings as Base
-from orce.surrogate import read_surrogate
+from orce.settings.schema import Config
+from orce.settings.stage import Number, plain
+from orce.settings.stage import Settings as Base
 
 
 class Settings(Base, kw_only=True):
@@ -29,7 +29,7 @@ class Settings(Base, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        return parts.picked(cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method)
+        return picking.picked(cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method)
 
 
 def run(

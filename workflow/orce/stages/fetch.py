@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from orce.artefacts import store
-from orce.errors import BadInput, raise_refusal
+from orce.errors import BadInput
+from orce.runtime.hub import raise_refusal
 from orce.runtime.process import say
 
 
@@ -12,13 +13,13 @@ def run(
     source: Annotated[dict[str, Any], "a JSON object: the model's hub, and its revision"],
     out: Annotated[str, "folder of the note that they are there"],
 ):
-    from orce import score
+    from orce.judge import judge
     from orce.llm import language_model
 
     hub, revision = source["hub"], source.get("revision")
     say(f"[fetch] {hub}")
     try:
-        folder = score.snapshot(hub, revision)
+        folder = judge.snapshot(hub, revision)
     except Exception as error:
         raise_refusal(error, "model", hub, revision)
         raise

@@ -5,13 +5,12 @@ from typing import Annotated, Self
 
 from orce import methods
 from orce.artefacts import store
-from orce.config import layout
-from orce.config import settings as parts
+from orce.config import layout, picking
 from orce.config.cells import Cell
-from orce.config.schema import Config
 from orce.errors import BadInput
 from orce.runtime.process import Progress
-from orce.stage_settings import Pictured, Pictures
+from orce.settings.schema import Config
+from orce.settings.stage import Pictured, Pictures
 
 KINDS = ("reliability", "risk-coverage")
 REPORTED = str.maketrans("<>{}", "‹›()")  # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
@@ -36,7 +35,7 @@ class Settings(Pictures, kw_only=True):
                 cell = Cell(spec.dataset, row.model)
                 if cell not in cells:
                     new.setdefault(cell, []).append((row.method, row.label))
-                trained = parts.weights(config, *cell, row.method)
+                trained = picking.weights(config, *cell, row.method)
                 aligned += [trained[0]] if trained and trained[1] == "dpo" else []
             cells |= new
         return cls(

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Self
 import numpy as np
 
 from orce import methods, stages, tasks
+from orce.align.surrogate import read_surrogate
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Confidence
+from orce.config import picking
 from orce.errors import BadInput
 from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import DEPTHS, PLACES, unpacked
 from orce.metrics.summary import stated_records
-from orce.records import Confidence
 from orce.runtime.process import say
-from orce.stage_settings import Number, OfTask
-from orce.surrogate import read_surrogate
+from orce.settings.schema import Config
+from orce.settings.stage import Number, OfTask
 from orce.tasks.examples import normalise, overlaps
 
 
@@ -44,7 +44,7 @@ class Settings(OfTask, kw_only=True):
         else:
             unparsed = config.evaluation.unparsed_confidence
             more = {"combination": registry.given[method]["fit"], "unparsed_confidence": unparsed}
-        return parts.picked(cls, config, method, dataset, model, method=method, below=below, **more)
+        return picking.picked(cls, config, method, dataset, model, method=method, below=below, **more)
 
 
 def run(

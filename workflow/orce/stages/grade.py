@@ -12,14 +12,14 @@ from msgspec.structs import asdict, replace
 
 from orce import stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Sample
+from orce.config import picking
 from orce.errors import BadInput
-from orce.records import Sample
+from orce.given import grading
+from orce.given.grading import Distinct, Grouped, Verdict
 from orce.runtime.process import say, seed_of
-from orce.stage_settings import Encoder, Source, WithModel
-from orce.tasks import grading
-from orce.tasks.grading import Distinct, Grouped, Verdict
+from orce.settings.schema import Config
+from orce.settings.stage import Encoder, Source, WithModel
 from orce.text import TEMPLATES
 
 
@@ -42,7 +42,7 @@ class Settings(WithModel, kw_only=True):
         nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
         more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
         more["grades"] = spec.grades and spec.model is not None
-        return parts.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
+        return picking.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 
 def run(

@@ -4,11 +4,12 @@ from typing import Self
 
 from orce import stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config import picking
+from orce.given import records as given_records
 from orce.runtime.process import say
-from orce.stage_settings import File, OfTask, plain
-from orce.tasks import given_records, rows
+from orce.settings.schema import Config
+from orce.settings.stage import File, OfTask, plain
+from orce.tasks import rows
 
 
 class Settings(OfTask, kw_only=True):
@@ -16,9 +17,9 @@ class Settings(OfTask, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        source = parts.given_answers(config, dataset, model)
+        source = picking.given_answers(config, dataset, model)
         assert source is not None  # a rule asks for a cell with given answers alone
-        return parts.picked(cls, config, "import_answers", dataset, model, source=source)
+        return picking.picked(cls, config, "import_answers", dataset, model, source=source)
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):

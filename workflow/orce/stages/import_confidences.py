@@ -4,11 +4,11 @@ from typing import Annotated, Self
 
 from orce import stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config import picking
+from orce.given import records as given_records
 from orce.runtime.process import say
-from orce.stage_settings import File, OfTask, plain
-from orce.tasks import given_records
+from orce.settings.schema import Config
+from orce.settings.stage import File, OfTask, plain
 
 
 class Settings(OfTask, kw_only=True):
@@ -16,8 +16,8 @@ class Settings(OfTask, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        source = parts.given_confidences(config, dataset, model, method)
-        return parts.picked(cls, config, method, dataset, model, source=source)
+        source = picking.given_confidences(config, dataset, model, method)
+        return picking.picked(cls, config, method, dataset, model, source=source)
 
 
 def run(

@@ -11,12 +11,12 @@ import msgspec
 from msgspec import UNSET
 
 from orce import stages, tasks
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Example, Tested
+from orce.config import picking
 from orce.llm.chat import Messages
-from orce.records import Example, Tested
 from orce.runtime.process import say
-from orce.stage_settings import Asking
+from orce.settings.schema import Config
+from orce.settings.stage import Asking
 from orce.tasks import Task
 from orce.text import render
 from orce.text.marks import after_thoughts
@@ -33,7 +33,7 @@ class Settings(Asking, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str, file: str = "likelihoods") -> Self:
         # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
         scored = "samples" if file == "sample_likelihoods" else "greedy"
-        return parts.picked(cls, config, file.replace("_", " "), dataset, model, scored=scored)
+        return picking.picked(cls, config, file.replace("_", " "), dataset, model, scored=scored)
 
 
 def run(

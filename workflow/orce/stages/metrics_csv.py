@@ -7,12 +7,12 @@ from typing import Annotated, Self
 from orce import methods
 from orce.artefacts import store
 from orce.config import layout
-from orce.config.schema import Config
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.reports import metrics_file
 from orce.reports.metrics_file import CellMetrics
 from orce.runtime.process import say
-from orce.stage_settings import Settings as Base
+from orce.settings.schema import Config
+from orce.settings.stage import Settings as Base
 
 COLUMNS = ("dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason")
 

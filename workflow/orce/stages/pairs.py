@@ -11,14 +11,7 @@ from typing import Annotated, Self
 import numpy as np
 
 from orce import methods, stages, tasks
-from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
-from orce.errors import BadInput
-from orce.llm.chat import expected, statement, to_percent
-from orce.metrics.definitions import spearman
-from orce.records import Candidate, Messages, Pair, Realised
-from orce.rewards import (
+from orce.align.rewards import (
     Reward,
     Values,
     load,
@@ -27,8 +20,15 @@ from orce.rewards import (
     select_pairs,
     spearman_marginal,
 )
+from orce.artefacts import store
+from orce.artefacts.records import Candidate, Messages, Pair, Realised
+from orce.config import picking
+from orce.errors import BadInput
+from orce.llm.chat import expected, statement, to_percent
+from orce.metrics.definitions import spearman
 from orce.runtime.process import say
-from orce.stage_settings import OfTask
+from orce.settings.schema import Config
+from orce.settings.stage import OfTask
 
 
 class Settings(OfTask, kw_only=True):
@@ -42,7 +42,7 @@ class Settings(OfTask, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
         more = {"reward": reward, "module": methods.of(config).rewards[reward]}
-        return parts.picked(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
+        return picking.picked(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
 
 
 def run(

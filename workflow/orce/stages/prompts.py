@@ -9,13 +9,13 @@ import numpy as np
 
 from orce import tasks
 from orce.artefacts import files, store
-from orce.config import settings as parts
-from orce.config.schema import Config, Split
+from orce.artefacts.records import PROMPT_KEYS, Example
+from orce.config import picking
 from orce.errors import BadInput
-from orce.records import PROMPT_KEYS, Example
 from orce.runtime.modules import short
 from orce.runtime.process import say
-from orce.stage_settings import Settings as Base
+from orce.settings.schema import Config, Split
+from orce.settings.stage import Settings as Base
 from orce.tasks import choice, rows
 from orce.tasks.examples import SHOWN, cut, normalise, overlaps
 
@@ -33,15 +33,15 @@ class Settings(Base, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str) -> Self:
         disjoint = config.datasets[dataset].remove_overlap
-        tested = [name for name in config.datasets if disjoint and parts.trained_on(config, name) == dataset]
+        tested = [name for name in config.datasets if disjoint and picking.trained_on(config, name) == dataset]
         own = cls._alone(config, dataset)
-        own.splits = parts.trainers_splits(config, dataset) | own.splits
+        own.splits = picking.trainers_splits(config, dataset) | own.splits
         own.tests = [cls._alone(config, name) for name in tested]
         return own
 
     @classmethod
     def _alone(cls, config: Config, dataset: str) -> Self:
-        spec, source = config.datasets[dataset], parts.data_source(config, dataset)
+        spec, source = config.datasets[dataset], picking.data_source(config, dataset)
         return cls(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
 
 

@@ -7,13 +7,13 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from orce import stages, tasks
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Example, Greedy, Sample
+from orce.config import picking
 from orce.errors import BadInput
 from orce.llm import engines
-from orce.records import Example, Greedy, Sample
 from orce.runtime.process import say, seed_of
-from orce.stage_settings import Asking, Number
+from orce.settings.schema import Config
+from orce.settings.stage import Asking, Number
 from orce.tasks import Task
 from orce.tasks.examples import TESTED
 from orce.text.marks import own_marks, plain, statements
@@ -31,7 +31,7 @@ class Settings(Asking, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return parts.picked(cls, config, "sample", dataset, model, config.answers)
+        return picking.picked(cls, config, "sample", dataset, model, config.answers)
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):

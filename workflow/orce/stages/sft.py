@@ -3,10 +3,10 @@
 from typing import Annotated, Self
 
 from orce import stages, tasks
-from orce.config import settings as parts
-from orce.config.schema import Config, WarmStart
+from orce.config import picking
 from orce.llm.chat import to_percent
-from orce.stage_settings import Training, plain
+from orce.settings.schema import Config, WarmStart
+from orce.settings.stage import Training, plain
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
@@ -17,7 +17,7 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return parts.picked(cls, config, "sft", dataset, model, loads=parts.judge(config, model), stage=config.sft)
+        return picking.picked(cls, config, "sft", dataset, model, loads=picking.judge(config, model), stage=config.sft)
 
 
 def run(

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
-from orce.stage_settings import WithModel
+from orce.config import picking
+from orce.settings.schema import Config
+from orce.settings.stage import WithModel
 
 
 class Settings(WithModel, kw_only=True):
@@ -24,12 +24,12 @@ class Settings(WithModel, kw_only=True):
         registry = methods.of(config)
         stem = registry.parse(method)
         more: dict[str, Any] = {
-            "loads": parts.judge(config, stem.source or model),
+            "loads": picking.judge(config, stem.source or model),
             "constrained": bool(registry.settings(stem.method).get("constrained")),
             "mode": config.evaluation.readout == "mode",
             "reads": config.datasets[dataset].judge_reads,
         }
-        return parts.picked(cls, config, method, dataset, model, **more)
+        return picking.picked(cls, config, method, dataset, model, **more)
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str) -> Self:

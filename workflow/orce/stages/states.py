@@ -11,15 +11,15 @@ import msgspec
 from msgspec import UnsetType
 
 from orce import stages, tasks
+from orce.align.surrogate import read_surrogate
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.artefacts.records import Example, Reply, Sample
+from orce.config import picking
 from orce.errors import BadInput
 from orce.methods.method import DEPTHS, packed
-from orce.records import Example, Reply, Sample
 from orce.runtime.process import say
-from orce.stage_settings import Asking, Number
-from orce.surrogate import read_surrogate
+from orce.settings.schema import Config
+from orce.settings.stage import Asking, Number
 from orce.tasks import judge_prompt
 
 
@@ -33,9 +33,9 @@ class Settings(Asking, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str, model_read: str) -> Self:
         more: dict[str, Any] = {"model_read": model_read, "depths": list(DEPTHS)}
         if model_read == "judge":
-            more |= {"loads": parts.judge(config, model), "shots": None, "reasoning": False}
+            more |= {"loads": picking.judge(config, model), "shots": None, "reasoning": False}
         label = "states of the judge" if model_read == "judge" else "states"
-        return parts.picked(cls, config, label, dataset, model, **more)
+        return picking.picked(cls, config, label, dataset, model, **more)
 
 
 def run(

@@ -5,11 +5,11 @@ from typing import Annotated
 import numpy as np
 from msgspec import UNSET, UnsetType
 
+from orce.align.surrogate import Row, kappa, realised_answer, write_surrogate
 from orce.artefacts import store
+from orce.artefacts.records import Sample
 from orce.errors import BadInput
-from orce.records import Sample
 from orce.runtime.process import seed_of
-from orce.surrogate import Row, kappa, realised_answer, write_surrogate
 from orce.tasks.examples import TESTED
 
 

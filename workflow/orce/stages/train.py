@@ -7,10 +7,10 @@ from typing import Annotated, Any, Self
 import msgspec
 
 from orce import methods, stages, tasks
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config import picking
 from orce.errors import BadInput
-from orce.stage_settings import Training, plain
+from orce.settings.schema import Config
+from orce.settings.stage import Training, plain
 
 
 class Settings(Training, kw_only=True):
@@ -22,9 +22,9 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        judge, module = parts.judge(config, model), methods.of(config).module(method)
-        more = {"method": method, "module": module, "stage": parts.trained_options(config, method)}
-        return parts.picked(cls, config, method, dataset, model, loads=judge, **more)
+        judge, module = picking.judge(config, model), methods.of(config).module(method)
+        more = {"method": method, "module": module, "stage": picking.trained_options(config, method)}
+        return picking.picked(cls, config, method, dataset, model, loads=judge, **more)
 
 
 def run(

@@ -7,13 +7,13 @@ import numpy as np
 import yaml
 
 from orce.artefacts import store
-from orce.config import settings as parts
-from orce.config.schema import Config
+from orce.config import picking
 from orce.errors import BadInput
 from orce.metrics import METRICS
 from orce.runtime.process import say
-from orce.stage_settings import Number
-from orce.stage_settings import Settings as Base
+from orce.settings.schema import Config
+from orce.settings.stage import Number
+from orce.settings.stage import Settings as Base
 
 
 class Settings(Base, kw_only=True):
@@ -24,7 +24,7 @@ class Settings(Base, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         assert config.tune is not None  # the rule refuses a run without a grid
-        return cls(metric=config.tune.metric, readout=config.evaluation.readout, trials=parts.trials(config))
+        return cls(metric=config.tune.metric, readout=config.evaluation.readout, trials=picking.trials(config))
 
 
 def run(settings: Settings, confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"], out: str):

@@ -3,7 +3,7 @@
 A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
 ANSWER_KIND (what a prompt calls an answer), FUNCTIONS, and may have OPTIONAL ones. An example is {id, question, context, choices,
 reference}: ids are unique strings; `context` and `choices` may be None. It may have further keys of the task's own; question
-and display do not need them, since records of orce.score lack them. A source is {hub, config, revision}, or {path} to files in the
+and display do not need them, since records of orce.judge.judge lack them. A source is {hub, config, revision}, or {path} to files in the
 publisher's layout. Splits keep the source's names.
 
 `get` gives a task whose functions do not see which answer is right (Unlabelled); `score` does.
@@ -14,8 +14,8 @@ import importlib
 from collections.abc import Hashable
 from typing import Any, TypeAlias
 
+from orce.artefacts.records import Example, Messages, Score, compared, unlabelled
 from orce.errors import BadInput
-from orce.records import Example, Messages, Score, compared, unlabelled
 from orce.runtime import modules
 from orce.runtime.modules import Contract
 from orce.text import render

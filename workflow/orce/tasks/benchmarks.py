@@ -13,9 +13,9 @@ from typing import Any
 
 from orce.artefacts import tables
 from orce.artefacts.files import unique_ids
+from orce.artefacts.records import Example
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.records import Example
 from orce.tasks import choice, rows
 
 

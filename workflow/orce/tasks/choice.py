@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from orce.records import Example, Score
+from orce.artefacts.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.rows import letters
 from orce.text.extract import LONGEST, to_number

@@ -15,9 +15,9 @@ import numpy as np
 
 from orce.artefacts import tables
 from orce.artefacts.files import unique_ids
+from orce.artefacts.records import Example, Score
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.records import Example, Score
 from orce.tasks import rows
 from orce.text.marks import ascii_signs, lines, own_reply, plain, statements, unpunctuated
 
@@ -145,7 +145,9 @@ def _split(answer: str) -> list[str]:
 def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
     """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM requires equal sets and equal counts;
     F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
-    from scipy.optimize import linear_sum_assignment  # here, since it takes longer to import than all of orce.score
+    from scipy.optimize import (
+        linear_sum_assignment,  # here, since it takes longer to import than all of orce.judge.judge
+    )
 
     predicted, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
     em = set(predicted) == set(right) and len(predicted) == len(right)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
+from orce.artefacts.records import Example
 from orce.errors import BadInput
-from orce.records import Example
-from orce.stage_settings import Split
+from orce.settings.stage import Split
 from orce.tasks import Task
 
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.

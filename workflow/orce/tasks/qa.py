@@ -18,8 +18,8 @@ from decimal import Decimal
 from functools import lru_cache
 from typing import Any
 
+from orce.artefacts.records import Example, Score
 from orce.errors import BadInput
-from orce.records import Example, Score
 from orce.tasks import drop, rows
 from orce.text import render
 from orce.text.extract import number, to_number

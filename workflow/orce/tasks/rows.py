@@ -18,9 +18,10 @@ import msgspec
 
 from orce.artefacts import tables
 from orce.artefacts.files import unique_ids
+from orce.artefacts.records import Example
 from orce.artefacts.tables import KINDS, PACKED, Row, written
-from orce.errors import BadInput, one_line, raise_refusal
-from orce.records import Example
+from orce.errors import BadInput, one_line
+from orce.runtime.hub import raise_refusal
 from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.text import render

@@ -21,12 +21,12 @@ from safetensors import safe_open
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.judging import value_trie
+from orce.judge.reader import value_trie
 from orce.llm import language_model
 from orce.llm.trie import check_window, node_logprobs, pack, packed_batches, path_logprobs
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.stage_settings import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, job
 from orce.training.steps import NOT_FINITE, Row
 
 with process.without_unused():
@@ -306,7 +306,7 @@ def publish(
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
     started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
-    orce.score finds the base model. before: the log-odds at the start.
+    orce.judge.judge finds the base model. before: the log-odds at the start.
     """
     if not trainer.is_world_process_zero():
         return

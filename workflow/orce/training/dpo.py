@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from torch.nn.functional import logsigmoid
 
 from orce.artefacts import store
+from orce.artefacts.records import Pair
 from orce.errors import BadInput
 from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import TokenTrie, node_logprobs, path_logprobs
-from orce.records import Pair
 from orce.runtime.process import Progress, speed
-from orce.stage_settings import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 

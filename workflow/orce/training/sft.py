@@ -7,7 +7,7 @@ import torch
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import TokenTrie, node_logprobs
-from orce.stage_settings import TrainingSettings
+from orce.settings.stage import TrainingSettings
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from accelerate.utils import gather_object
 
-from orce.judging import value_trie
+from orce.judge.reader import value_trie
 from orce.llm.chat import prompts_ids
 from orce.llm.trie import node_logprobs, path_logprobs
-from orce.stage_settings import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 

@@ -31,7 +31,7 @@ from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
 from orce.runtime import process
 from orce.runtime.process import printable, say
-from orce.stage_settings import Source, plain, typed
+from orce.settings.stage import Source, plain, typed
 from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"

@@ -19,7 +19,7 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.engines import Text
-from orce.stage_settings import Model, typed
+from orce.settings.stage import Model, typed
 
 CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
 CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default

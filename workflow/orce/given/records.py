@@ -10,10 +10,10 @@ from pathlib import Path
 from msgspec import UNSET
 
 from orce.artefacts import tables
+from orce.artefacts.records import Confidence, Example, Greedy, Sample, Scored
 from orce.errors import BadInput
-from orce.records import Confidence, Example, Greedy, Sample, Scored
 from orce.runtime.modules import short
-from orce.stage_settings import File
+from orce.settings.stage import File
 from orce.tasks import Task, rows
 from orce.tasks.examples import TESTED
 from orce.tasks.rows import Question, Record

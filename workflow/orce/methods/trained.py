@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from orce.methods.method import Method
-from orce.stage_settings import TrainingSettings
+from orce.settings.stage import TrainingSettings
 
 
 def conftuner(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 from msgspec.structs import asdict, replace
 
+from orce.artefacts.records import Example, Messages, Sample, Tested
 from orce.errors import BadInput, one_line
-from orce.records import Example, Messages, Sample, Tested
 from orce.runtime import process
 from orce.tasks import Task
 from orce.text import TEMPLATES, environment

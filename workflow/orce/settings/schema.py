@@ -75,7 +75,7 @@ class GivenFile(Part, kw_only=True):
 
 
 class Source(TypedDict, total=False):
-    """Where examples or weights come from; orce.config.load has the forms that it may have."""
+    """Where examples or weights come from; orce.settings.load has the forms that it may have."""
 
     hub: Repository  # repository id on the hub
     revision: str | None  # branch, tag or commit; the commit used is recorded in the provenance (default: main)

@@ -1,6 +1,6 @@
 """The settings of each stage: what it reads of the configuration, and so what runs it again. They never hold input or output files.
 
-orce.config.settings fills them from a configuration, `to_argument` makes the command-line argument of them, and `parsed`
+orce.config.picking fills them from a configuration, `to_argument` makes the command-line argument of them, and `parsed`
 reads it. A key that has a default here is left out of the argument where it has that value. Numbers stay as they were
 written: 3 does not become 3.0, which would run everything again.
 """
@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from orce.config.schema import FromZero, Lora, Number, Optimisation, Split
 from orce.errors import BadInput
+from orce.settings.schema import FromZero, Lora, Number, Optimisation, Split
 
 __all__ = ["Number", "Split"]  # of the schema, for what stands below it
 
@@ -61,7 +61,7 @@ class Trainer(Part, kw_only=True):
 
 
 class Settings(Part, kw_only=True):
-    """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.settings)."""
+    """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.picking)."""
 
     contents: dict[str, str] = {}
 

@@ -1,4 +1,4 @@
-"""The configuration as its files have it and as structs (orce.config.schema). orce.config.check says whether it makes sense."""
+"""The configuration as its files have it and as structs (orce.settings.schema). orce.config.check says whether it makes sense."""
 
 import contextlib
 import difflib
@@ -16,8 +16,8 @@ import msgspec
 import yaml
 from msgspec import Struct, UnsetType
 
-from orce.config.schema import Config, Source
 from orce.errors import BadInput, public
+from orce.settings.schema import Config, Source
 
 FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each section has, or may have
     "datasets": [("hub", "config", "revision"), ("path",), ("size",)],

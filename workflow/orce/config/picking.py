@@ -1,4 +1,4 @@
-"""Fills the settings of each stage (orce.stage_settings) from the configuration: a changed key reruns only what it affects.
+"""Fills the settings of each stage (orce.settings.stage) from the configuration: a changed key reruns only what it affects.
 
 Pure functions of a configuration that orce.config.check has checked; the rules call them.
 """
@@ -14,12 +14,12 @@ from msgspec import UNSET
 from orce import methods
 from orce.artefacts import files
 from orce.config.cells import Cell, converted
-from orce.config.schema import Config, Optimisation, Part, Split
-from orce.config.schema import Model as ModelKeys
-from orce.config.schema import Training as TrainingKeys
 from orce.errors import BadInput
 from orce.runtime.modules import located
-from orce.stage_settings import File, Model, Settings, Source, T, Trainer, plain, to_argument
+from orce.settings.schema import Config, Optimisation, Part, Split
+from orce.settings.schema import Model as ModelKeys
+from orce.settings.schema import Training as TrainingKeys
+from orce.settings.stage import File, Model, Settings, Source, T, Trainer, plain, to_argument
 from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]

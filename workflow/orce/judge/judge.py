@@ -1,7 +1,7 @@
 """Confidence for anyone's question-answer pairs, from a trained confidence LLM.
 
-from orce import score
-judge = score.load("results/arithmetic/smollm2/dpo")
+import orce
+judge = orce.load_judge("results/arithmetic/smollm2/dpo")
 list(judge([{"question": "What is 17 * 3?", "answer": "51"}]))
 """
 
@@ -17,11 +17,11 @@ from orce.errors import BadInput, public
 from orce.llm.chat import Messages
 from orce.runtime import process
 from orce.runtime.process import USUAL
-from orce.stage_settings import Model, Source, typed
+from orce.settings.stage import Model, Source, typed
 from orce.tasks import choice, drop
 from orce.text.marks import without_confidence
 
-__all__ = ["Judge", "load"]
+__all__ = ["Judge", "load_judge"]
 READOUTS = ("stated", "mean", "mode")
 BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched beside its weights
 
@@ -50,7 +50,7 @@ class Judge:
     """States confidences for question-answer records. Made by `load`, which documents the options."""
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
-        from orce.judging import TransformersReader
+        from orce.judge.reader import TransformersReader
         from orce.llm.trie import sliding_window
 
         if readout not in READOUTS:
@@ -97,7 +97,7 @@ class Judge:
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
-        from orce.judging import STATEMENT_TOKENS
+        from orce.judge.reader import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
         check(record)
@@ -116,7 +116,7 @@ class Judge:
 
 
 def with_answer(record: dict) -> dict:
-    """A record of given samples (orce.tasks.given_records) with the `answer` to judge: the greedy one, else the first sample."""
+    """A record of given samples (orce.given.records) with the `answer` to judge: the greedy one, else the first sample."""
     if not isinstance(record, dict) or "answer" in record:
         return record
     greedy, answers = record.get("greedy"), record.get("answers")
@@ -146,7 +146,7 @@ def check(record: dict) -> None:
 # Which weights
 
 
-def load(
+def load_judge(
     model: Annotated[str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"] = None,
     base: Annotated[
         str | None, "the model under an adapter, if not the recorded one; alone: an untrained model"

@@ -1,0 +1,1 @@
+"""The settings: the keys of a configuration, and what each stage reads of them."""
