@@ -11,7 +11,7 @@ import msgspec
 import yaml
 
 from orce import methods
-from orce.methods import prompted
+from orce.methods import prompted, trained
 from orce.settings import load
 from orce.settings.schema import Config, Optimisation
 

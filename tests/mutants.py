@@ -53,9 +53,16 @@ def span(text: str, place: str) -> tuple[int, int]:
     return head.start(), following.start() if following else len(text)
 
 
+def anchor(old: str) -> re.Pattern:
+    """Matches a text however its lines are broken: a formatter may put a comma before a bracket that closes on its own line."""
+    words = (re.escape(word) for word in re.findall(r"\w+|[^\w\s]", old))
+    inner = r"\s*".join(rf"(?:,\s*)?{word}" if word in (r"\)", r"\]", r"\}") else word for word in words)
+    return re.compile(old[: len(old) - len(old.lstrip())] + inner + old[len(old.rstrip()) :])
+
+
 def mutated(text: str, mutant: Mutant) -> str:
     start, end = span(text, mutant.place)
-    return text[:start] + text[start:end].replace(mutant.old, mutant.new) + text[end:]
+    return text[:start] + anchor(mutant.old).sub(lambda _: mutant.new, text[start:end]) + text[end:]
 
 
 def misfits() -> list[str]:
@@ -63,7 +70,8 @@ def misfits() -> list[str]:
     wrong = []
     for mutant in MUTANTS:
         text = (ROOT / "workflow" / mutant.file).read_text()
-        count = text.count(mutant.old, *span(text, mutant.place))
+        start, end = span(text, mutant.place)
+        count = len(anchor(mutant.old).findall(text[start:end]))
         if count != 1:
             wrong.append(f"{mutant.file} {mutant.place}: {mutant.old!r} is there {count} times".replace(" :", ":"))
     return wrong

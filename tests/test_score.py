@@ -21,6 +21,7 @@ from orce.__main__ import main
 from orce.artefacts import files
 from orce.config.check import read_config
 from orce.errors import BadInput
+from orce.judge.judge import AsGiven
 
 CELL = finished_run.CELL / "sft"
 VALUES = ("confidence", "stated", "mean", "mass", "raw", "retried")

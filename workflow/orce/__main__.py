@@ -22,7 +22,17 @@ from orce.runtime.process import say
 
 TYPED = ("measure", "score", "plan", "compare")  # first in the help, in this order
 # Steps of the workflow whose models the rule `fetch` has brought; a grader's NLI model is none of these.
-LOADING = ("sample", "elicit", "sft", "train", "candidates", "dpo", "state", "likelihoods", "states")
+LOADING = (
+    "sample",
+    "elicit",
+    "sft",
+    "train",
+    "candidates",
+    "dpo",
+    "state",
+    "likelihoods",
+    "states",
+)
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
@@ -50,7 +60,8 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         return 2
     os.environ.update(QUIET | os.environ)
     if "ORCE_FETCHED" in os.environ and name in LOADING:
-        os.environ.setdefault("HF_HUB_OFFLINE", "1")  # else vllm fetches further copies of the weights
+        # else vllm fetches further copies of the weights
+        os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
         with process.counting(), process.extras():
             stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
@@ -74,17 +85,31 @@ def overview(by_name: dict[str, str], program: str) -> str:
     width, about = shutil.get_terminal_size().columns, []
     for name, module in by_name.items():
         # Parsed, not imported: importing a stage may load heavy libraries.
-        source = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text()
-        first = (ast.get_docstring(ast.parse(source)) or "").partition("\n")[0].partition(". ")[0].rstrip(".")
-        about.append(textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22))
-    usage = f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
+        source = (
+            Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text()
+        )
+        first = (
+            (ast.get_docstring(ast.parse(source)) or "")
+            .partition("\n")[0]
+            .partition(". ")[0]
+            .rstrip(".")
+        )
+        about.append(
+            textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
+        )
+    usage = (
+        f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
+    )
     typed, steps = about[: len(TYPED)], about[len(TYPED) :]
-    return "\n".join([usage, "", "Commands:", *typed, "", "Steps of the workflow, which Snakemake runs:", *steps])
+    return "\n".join(
+        [usage, "", "Commands:", *typed, "", "Steps of the workflow, which Snakemake runs:", *steps]
+    )
 
 
 def run(program: str = "orce") -> None:
     process.importing()
-    signal.signal(signal.SIGTERM, _stop)  # only here: a process that calls main keeps its own handler
+    # only here: a process that calls main keeps its own handler
+    signal.signal(signal.SIGTERM, _stop)
     try:
         try:
             code = main(sys.argv[1:], program)

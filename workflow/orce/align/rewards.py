@@ -44,10 +44,17 @@ def _checked(of: Reward) -> Reward:
     """A reward whose arguments come as float64; one without a default for `correct` needs it."""
 
     @wraps(of)
-    def reward(reference_confidence, reference_surrogate, confidence, surrogate, correct=None) -> Values:
-        c, k = unit(reference_confidence, "reference_confidence"), unit(reference_surrogate, "reference_surrogate")
+    def reward(
+        reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+    ) -> Values:
+        c, k = (
+            unit(reference_confidence, "reference_confidence"),
+            unit(reference_surrogate, "reference_surrogate"),
+        )
         if c.ndim != 1 or c.shape != k.shape:
-            raise ValueError(f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}")
+            raise ValueError(
+                f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}"
+            )
         if correct is None and not of.__defaults__:
             raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
         right = None if correct is None else zero_or_one(correct, "correct")
@@ -57,7 +64,9 @@ def _checked(of: Reward) -> Reward:
 
 
 @_checked
-def spearman_marginal(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+def spearman_marginal(
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
@@ -70,7 +79,9 @@ def spearman_marginal(reference_confidence, reference_surrogate, confidence, sur
     return _marginal_table(counts)[row_new, column_new]
 
 
-def _indexed(reference: Values, values: Values) -> tuple[Values, NDArray[np.int64], NDArray[np.int64]]:
+def _indexed(
+    reference: Values, values: Values
+) -> tuple[Values, NDArray[np.int64], NDArray[np.int64]]:
     """The distinct numbers of both, ascending, and the index among them of each of `reference` [n] and of `values`.
 
     One sort of all numbers takes half as long as a search of each among the distinct ones.
@@ -93,7 +104,12 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
     sxx, syy, sxy = p @ a**2, q @ b**2, a @ counts @ b
     sxx_new = sxx + 2 * _above_less_below(p * a) + n - p + a**2
     syy_new = syy + 2 * _above_less_below(q * b) + n - q + b**2
-    sxy_new = sxy + _above_less_below(a @ counts) + _above_less_below(counts @ b)[:, None] + np.outer(a, b)
+    sxy_new = (
+        sxy
+        + _above_less_below(a @ counts)
+        + _above_less_below(counts @ b)[:, None]
+        + np.outer(a, b)
+    )
     sxy_new += _above_less_below(_above_less_below(counts).T).T
     return _correlation(sxy_new, sxx_new[:, None], syy_new) - _correlation(sxy, sxx, syy)
 
@@ -120,9 +136,14 @@ def spearman_marginal_without_generation(
 
 
 @_checked
-def numeric_ranking_difference(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+def numeric_ranking_difference(
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
     """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
-    rank_c, rank_k = _doubled_rank(reference_confidence, confidence), _doubled_rank(reference_surrogate, surrogate)
+    rank_c, rank_k = (
+        _doubled_rank(reference_confidence, confidence),
+        _doubled_rank(reference_surrogate, surrogate),
+    )
     return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
 
 
@@ -133,7 +154,9 @@ def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
 
 
 @_checked
-def numeric_distance(reference_confidence, reference_surrogate, confidence, surrogate, correct=None):
+def numeric_distance(
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
     """Numeric distance: -|c - kappa|. Table 4, "Numeric dist".
 
     Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
@@ -166,7 +189,8 @@ def log_score(reference_confidence, reference_surrogate, confidence, surrogate, 
     return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 
-_TABLE = (  # the rows of the paper's ablation table, and the proper scoring rules that others train with
+# the rows of the paper's ablation table, and the proper scoring rules that others train with
+_TABLE = (
     ("sc", "ORCE", spearman_marginal),
     ("sayself", "SaySelf-inspired RL objective", sayself),
     ("sc-surrogate", "W/o gen (SC)", spearman_marginal_without_generation),
@@ -185,7 +209,9 @@ LABELS = {name: label for name, label, _ in _TABLE}
 REWARD = Contract(
     "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
     "all of it finite",
-    lambda value, arguments: np.shape(value) == np.shape(arguments[2]) and bool(np.isfinite(value).all()),
+    lambda value, arguments: (
+        np.shape(value) == np.shape(arguments[2]) and bool(np.isfinite(value).all())
+    ),
 )
 
 
@@ -214,14 +240,26 @@ def reward_candidates(
 
     The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
     """
-    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
-    if confidence.ndim != 2 or surrogate.shape != confidence.shape[:1] or correct.shape != surrogate.shape:
+    confidence, surrogate, correct = (
+        np.asarray(confidence),
+        np.asarray(surrogate),
+        np.asarray(correct),
+    )
+    if (
+        confidence.ndim != 2
+        or surrogate.shape != confidence.shape[:1]
+        or correct.shape != surrogate.shape
+    ):
         shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
         raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
-    per_prompt = [np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)]
+    per_prompt = [
+        np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)
+    ]
     rewards = reward(reference_confidence, reference_surrogate, confidence, *per_prompt)
     if np.shape(rewards) != confidence.shape:
-        raise ValueError(f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}")
+        raise ValueError(
+            f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}"
+        )
     return rewards
 
 
@@ -234,15 +272,23 @@ def reward_without_own_pair(
     called once per distinct pair.
     """
     c, k = np.asarray(reference_confidence), np.asarray(reference_surrogate)
-    confidence, surrogate, correct = np.asarray(confidence), np.asarray(surrogate), np.asarray(correct)
+    confidence, surrogate, correct = (
+        np.asarray(confidence),
+        np.asarray(surrogate),
+        np.asarray(correct),
+    )
     if c.shape != surrogate.shape or k.shape != surrogate.shape:
-        raise ValueError(f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}")
+        raise ValueError(
+            f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}"
+        )
     rewards = np.empty(confidence.shape)
     _, first, group = np.unique(np.stack([c, k]), axis=1, return_index=True, return_inverse=True)
     for number, own_pair in enumerate(first):
         prompts = group.ravel() == number
         rest = np.delete(c, own_pair), np.delete(k, own_pair)
-        rewards[prompts] = reward_candidates(reward, *rest, confidence[prompts], surrogate[prompts], correct[prompts])
+        rewards[prompts] = reward_candidates(
+            reward, *rest, confidence[prompts], surrogate[prompts], correct[prompts]
+        )
     return rewards
 
 
@@ -258,7 +304,9 @@ class Pairs(NamedTuple):
     skipped: dict[str, int]
 
 
-def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int, gains: ArrayLike | None = None) -> Pairs:
+def select_pairs(
+    rewards: ArrayLike, confidences: ArrayLike, seed: int, gains: ArrayLike | None = None
+) -> Pairs:
     """The highest- and the lowest-rewarded of each prompt's candidates.
 
     rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
@@ -266,20 +314,29 @@ def select_pairs(rewards: ArrayLike, confidences: ArrayLike, seed: int, gains: A
     preferred candidate has no positive gain, where gains [P, M] are given.
     Raises ValueError for other shapes and for values that are not finite.
     """
-    rewards, confidences = np.asarray(rewards, dtype=np.float64), np.asarray(confidences, dtype=np.float64)
+    rewards, confidences = (
+        np.asarray(rewards, dtype=np.float64),
+        np.asarray(confidences, dtype=np.float64),
+    )
     if rewards.ndim != 2 or rewards.shape != confidences.shape or not rewards.shape[1]:
-        raise ValueError(f"expected two arrays [P, M >= 1], not {rewards.shape} and {confidences.shape}")
+        raise ValueError(
+            f"expected two arrays [P, M >= 1], not {rewards.shape} and {confidences.shape}"
+        )
     if not (np.isfinite(rewards).all() and np.isfinite(confidences).all()):
         raise ValueError("rewards or confidences have values that are not finite numbers")
     one_value = np.ptp(confidences, axis=1) == 0
     equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
     prompt = np.flatnonzero(~one_value & ~equal_rewards)
     # How many candidates of the prompt have the same value, [P, M].
-    shared = np.stack([(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1)
+    shared = np.stack(
+        [(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1
+    )
     # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
     # The column of the highest score of each row; ties go to the highest `shared`, then to the highest noise.
-    chosen, rejected = (np.lexsort((noise[i], shared, score))[:, -1] for i, score in enumerate((rewards, -rewards)))
+    chosen, rejected = (
+        np.lexsort((noise[i], shared, score))[:, -1] for i, score in enumerate((rewards, -rewards))
+    )
     skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
     if gains is not None:
         improving = np.asarray(gains)[prompt, chosen[prompt]] > 0

@@ -76,7 +76,9 @@ def read_surrogate(path) -> list[Row]:
         try:
             return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
         except (UnicodeDecodeError, csv.Error) as error:
-            raise BadInput(f"{path}: not the surrogate step's CSV ({error}); make it again") from None
+            raise BadInput(
+                f"{path}: not the surrogate step's CSV ({error}); make it again"
+            ) from None
 
 
 def _typed(row: dict[str, Any], where: str) -> Row:

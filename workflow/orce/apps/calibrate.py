@@ -40,19 +40,27 @@ class Selection:
 
     def keeps(self, confidence: float | None) -> bool:
         """Whether to give an answer of this confidence; never one with an unreadable confidence."""
-        return self.threshold is not None and bool(_percents(floats([confidence])) >= round(100 * self.threshold))
+        return self.threshold is not None and bool(
+            _percents(floats([confidence])) >= round(100 * self.threshold)
+        )
 
     def __str__(self) -> str:
         bound = f"an error rate of at most {self.risk:g} with probability {1 - self.delta:g}"
         if self.threshold is None:
             least = int(np.ceil(np.log(self.delta / len(STARTS)) / np.log1p(-self.risk)))
-            takes = f"(it takes at least {least} confident items without an error, or more with some)"
+            takes = (
+                f"(it takes at least {least} confident items without an error, or more with some)"
+            )
             return f"no threshold ensures {bound} on these {self.n} calibration items: coverage 0, no answer is kept {takes}"
         kept = f"it keeps {self.kept} (coverage {self.coverage:.3f}), {self.errors} of them wrong"
-        return f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items {kept}"
+        return (
+            f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items {kept}"
+        )
 
 
-def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05) -> Selection:
+def threshold_for_risk(
+    confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05
+) -> Selection:
     """The threshold that keeps the most answers while their error rate stays below `risk` (see the module).
 
     confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk and delta in
@@ -60,14 +68,19 @@ def threshold_for_risk(confidence: Confidences, correct: ArrayLike, risk: float,
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
-            raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05")
+            raise BadInput(
+                f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05"
+            )
     values, labels = checked(confidence, correct)
     if not len(values):
-        raise BadInput("there are no calibration items; expected confidences with their correctness")
+        raise BadInput(
+            "there are no calibration items; expected confidences with their correctness"
+        )
     # how many items, and how many wrong ones, have at least each percent: [101], [101]
     percents = _percents(values)
     kept, errors = (
-        np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1] for of in (percents, percents[~labels])
+        np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1]
+        for of in (percents, percents[~labels])
     )
     lowest = lowest_rejected(p_values(kept, errors, risk), delta)
     if lowest is None:
@@ -79,7 +92,9 @@ def checked(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np
     """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput for values outside."""
     values, labels = floats(confidence), np.asarray(correct)
     if labels.shape != values.shape or not np.isin(labels, (0, 1)).all():
-        raise BadInput(f"correct must be {len(values)} values of true or false, one for each confidence")
+        raise BadInput(
+            f"correct must be {len(values)} values of true or false, one for each confidence"
+        )
     return values, labels.astype(bool)
 
 
@@ -94,7 +109,8 @@ def floats(confidence: Iterable[float | None]) -> np.ndarray:
 
 def _percents(values: np.ndarray) -> np.ndarray:
     """Whole percents, rounded down; -1 where there is no confidence."""
-    return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)  # 100 * 0.29 is 28.999...
+    # 100 * 0.29 is 28.999...
+    return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)
 
 
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
@@ -143,7 +159,9 @@ class Calibration:
     def keeps(self, confidence: float | None) -> bool:
         """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where no risk was given."""
         if self.selection is None:
-            raise BadInput("this calibration has no threshold; orce.calibrate(..., risk=0.1) chooses one")
+            raise BadInput(
+                "this calibration has no threshold; orce.calibrate(..., risk=0.1) chooses one"
+            )
         return self.selection.keeps(confidence)
 
     def save(self, path: str | Path) -> None:
@@ -156,11 +174,17 @@ class Calibration:
             selection = None if saved["selection"] is None else Selection(**saved["selection"])
             return cls(_known(saved["method"]), saved["parameters"], saved["n"], selection)
         except (KeyError, TypeError):
-            raise BadInput(f"{path}: not a calibration that orce.calibrate(...).save wrote") from None
+            raise BadInput(
+                f"{path}: not a calibration that orce.calibrate(...).save wrote"
+            ) from None
 
 
 def calibrate(
-    confidence: Confidences, correct: ArrayLike, method="isotonic", risk: float | None = None, delta: float = 0.05
+    confidence: Confidences,
+    correct: ArrayLike,
+    method="isotonic",
+    risk: float | None = None,
+    delta: float = 0.05,
 ) -> Calibration:
     """A calibration of the confidences [n] in [0, 1] of answers whose correctness [n] is known.
 
@@ -171,7 +195,9 @@ def calibrate(
     values, labels = checked(confidence, correct)
     read = ~np.isnan(values)
     if len(set(labels[read].tolist())) < 2:
-        raise BadInput(f"a calibration needs right and wrong answers with a confidence; all {read.sum()} are alike")
+        raise BadInput(
+            f"a calibration needs right and wrong answers with a confidence; all {read.sum()} are alike"
+        )
     selection = None if risk is None else threshold_for_risk(values, labels, risk, delta)
     fit: Any = methods.load(_known(method)).fit
     return Calibration(method, fit(values[read], labels[read]), int(read.sum()), selection)

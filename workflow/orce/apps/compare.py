@@ -14,10 +14,14 @@ USUAL = ("vanilla", "sft", "orce")
 def add_arguments(parser):
     parser.add_argument("cells", nargs="+", type=Path, help="folders results/{dataset}/{model}")
     default = f"(default: {', '.join(USUAL)})"
-    parser.add_argument("--methods", nargs="+", help=f"the first is compared with each of the others {default}")
+    parser.add_argument(
+        "--methods", nargs="+", help=f"the first is compared with each of the others {default}"
+    )
     parser.add_argument("--metric", default="aurc", choices=sorted(metrics.ALL))
     parser.add_argument("--resamples", type=int, default=10000)
-    parser.add_argument("--unparsed", type=float, default=0.5, help="confidence that replaces an unreadable one")
+    parser.add_argument(
+        "--unparsed", type=float, default=0.5, help="confidence that replaces an unreadable one"
+    )
 
 
 def run(args):
@@ -33,7 +37,9 @@ def run(args):
             hint = f"did you mean {close[0]!r}? " if close else ""
             raise BadInput(f"{cell}: no method {unknown[0]!r}; {hint}It has {', '.join(paths)}")
         if len(names) < 2:
-            raise BadInput(f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}")
+            raise BadInput(
+                f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}"
+            )
         first, *others = ((name, summary.read_stated(paths[name], args.unparsed)) for name in names)
         for name, row in (first, *others):
             if unread := signs.unread_line(row.unread, len(row.ids)):
@@ -44,13 +50,17 @@ def run(args):
             say(f"{cell}: other methods of this cell, for --methods: {', '.join(more)}")
 
 
-def difference(first: str, base: summary.Stated, name: str, row: summary.Stated, metric: str, resamples: int) -> str:
+def difference(
+    first: str, base: summary.Stated, name: str, row: summary.Stated, metric: str, resamples: int
+) -> str:
     """The difference in words, with its interval, p, and whether the methods judge the same answers."""
     if row.ids != base.ids:
         raise BadInput(f"{name} and {first} were evaluated on different items")
     if len(row.ids) in (row.unread, base.unread):
         return f"{metric} of {name} - {first}: undefined, as no confidence of one of them could be read"
-    values = metrics.paired_bootstrap(metric, row.confidence, row.correct, base.confidence, base.correct, resamples)
+    values = metrics.paired_bootstrap(
+        metric, row.confidence, row.correct, base.confidence, base.correct, resamples
+    )
     if values["difference"] is None:  # as for a constant confidence
         words = f"undefined, as {metric} is for one of them"
     elif values["p"] is None:

@@ -32,9 +32,12 @@ class Samples:
 
     def __init__(self, method: str, task: str | None = None):
         if method not in names():
-            raise BadInput(f"method {method!r} needs a model; without one there are {', '.join(names())}")
+            raise BadInput(
+                f"method {method!r} needs a model; without one there are {', '.join(names())}"
+            )
         self.method, self.task = method, task
-        self.apart: bool | None = None  # whether no two samples of a record mean the same; None before any are compared
+        # whether no two samples of a record mean the same; None before any are compared
+        self.apart: bool | None = None
 
     def score(self, records: list[Record]) -> list[Record]:
         """The records with `answer`, `confidence`, and `correct` (of that answer) where there are judgements or references.
@@ -56,14 +59,19 @@ class Samples:
         answer, correct = read.greedy.answer, read.greedy.correct
         if method is None:
             if "confidence" not in record:
-                raise BadInput("no key 'confidence'; name a method that computes it from answers (--method)")
+                raise BadInput(
+                    "no key 'confidence'; name a method that computes it from answers (--method)"
+                )
             confidence = tables.probability("record", record["confidence"])
         elif method.state:
             answer, confidence = method.state(read.answers, example, task)
             correct = given_records.scored(read, answer, example, task).correct
         else:
             confidence = method.measure(read.seen(), example, task)
-        scored = {"answer" if record.get("answer", answer) == answer else "judged": answer, "confidence": confidence}
+        scored = {
+            "answer" if record.get("answer", answer) == answer else "judged": answer,
+            "confidence": confidence,
+        }
         return record | scored | ({"correct": correct} if asked.labelled else {})
 
 
@@ -78,21 +86,31 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     from orce.llm.engines.openai import Trouble, texts_of
 
     if not isinstance(response, dict) and not hasattr(response, "model_dump"):
-        raise BadInput(f"response is of type {type(response).__name__}; expected a chat completion, or its dict")
+        raise BadInput(
+            f"response is of type {type(response).__name__}; expected a chat completion, or its dict"
+        )
     try:
         texts = texts_of(response if isinstance(response, dict) else response.model_dump())
     except (Trouble, BadInput) as trouble:
         raise BadInput(f"response: {trouble}") from None
     by_samples = names()[1:]
-    by_tokens = sorted(name for name, entry in methods.known().items() if entry.likelihoods and entry.logprobs_suffice)
+    by_tokens = sorted(
+        name
+        for name, entry in methods.known().items()
+        if entry.likelihoods and entry.logprobs_suffice
+    )
     if method in by_samples:
         if len(texts) < 2:
             raise BadInput(f"response: one choice, and {method} compares several; ask for n=5")
         return Samples(method).prompt({"answers": [str(text) for text in texts]})["confidence"]
     if method not in by_tokens:
-        raise BadInput(f"unknown method {method!r}; for a response there are {', '.join([*by_tokens, *by_samples])}")
+        raise BadInput(
+            f"unknown method {method!r}; for a response there are {', '.join([*by_tokens, *by_samples])}"
+        )
     if texts[0].logprobs is None and texts[0].strip():
-        raise BadInput("response: no log-probabilities of the tokens of its text; ask with logprobs=True")
+        raise BadInput(
+            "response: no log-probabilities of the tokens of its text; ask with logprobs=True"
+        )
     measure = methods.known()[method].measure
     assert measure is not None
     example = {"question": "", "context": None, "choices": None, "reference": []}
@@ -106,9 +124,16 @@ def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
     """
     for number, record in enumerate(records, 1):
         if record.get("correct") not in (True, False):
-            raise BadInput(f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by")
+            raise BadInput(
+                f"record {number} is not judged; metrics need its 'correct', or 'references' to judge by"
+            )
     answers = [record.get("judged", record.get("answer")) for record in records]
     stated = [record["confidence"] for record in records]
     unread = {"answer": answers.count(None), "confidence": stated.count(None)}
     confidence = [unparsed if value is None else float(value) for value in stated]
-    return summarise(confidence, [bool(record["correct"]) for record in records], n_unparsed=unread, n_resamples=2000)
+    return summarise(
+        confidence,
+        [bool(record["correct"]) for record in records],
+        n_unparsed=unread,
+        n_resamples=2000,
+    )

@@ -29,31 +29,57 @@ from orce.errors import BadInput
 from orce.settings.schema import Config, Training
 from orce.tasks import examples
 
-KNOWN = SimpleNamespace(**yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")))
+KNOWN = SimpleNamespace(
+    **yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
+)
 # FLOP/s sustained on prompts, in training and while generating: of a core, and as shares of a GPU's peak. Seconds of a load.
 CORE, SHARES, LOAD = (60e9, 60e9, 25e9), (0.35, KNOWN.training[0][0], 0.15), {"cpu": 12, "cuda": 60}
 # Weights that every token passes, weights of the output layer, layers, and the width of all query heads.
 Sizes = namedtuple("Sizes", ("body", "head", "layers", "width"), defaults=(0, 0, 0))
 
 
-def decoder(layers: int, hidden: int, mlp: int, heads: int, vocabulary: int, kv_heads: int, head: int) -> Sizes:
+def decoder(
+    layers: int, hidden: int, mlp: int, heads: int, vocabulary: int, kv_heads: int, head: int
+) -> Sizes:
     """Of a gated MLP and grouped-query attention; norms and biases are left out. head: width of one."""
     each = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * mlp
     return Sizes(layers * each, vocabulary * hidden, layers, heads * head)
 
 
-GROUPED = ("num_key_value_heads", "head_dim")  # left out of a config.json where they follow from the others
-SHAPE = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", *GROUPED)
+# left out of a config.json where they follow from the others
+GROUPED = ("num_key_value_heads", "head_dim")
+SHAPE = (
+    "num_hidden_layers",
+    "hidden_size",
+    "intermediate_size",
+    "num_attention_heads",
+    "vocab_size",
+    *GROUPED,
+)
 SIZES = {name: decoder(*shape) for name, shape in KNOWN.models.items()}
 Lengths = namedtuple(
-    "Lengths", "ask judge answer ask_shared judge_shared questions passage passages", defaults=(5, 0, 0, 0, 0, 0)
+    "Lengths",
+    "ask judge answer ask_shared judge_shared questions passage passages",
+    defaults=(5, 0, 0, 0, 0, 0),
 )
 LENGTHS = {tuple(name.split()): Lengths(**means) for name, means in KNOWN.lengths.items()}
 OTHER = Lengths(200, 265, 10)  # of a task that is not among them
 TRAININGS = ("sft", "train", "dpo")
 # Rules that load a model, in the order of the method; the other ones take seconds.
-LOADING = ("sample", "grade", "elicit", "sft", "train", "candidates", "dpo", "state", "likelihoods", "states")
-NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")  # wildcards that have the name of a job
+LOADING = (
+    "sample",
+    "grade",
+    "elicit",
+    "sft",
+    "train",
+    "candidates",
+    "dpo",
+    "state",
+    "likelihoods",
+    "states",
+)
+# wildcards that have the name of a job
+NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")
 
 
 class Job(NamedTuple):
@@ -78,18 +104,43 @@ class Cost(NamedTuple):
 
 
 def add_arguments(parser):
-    parser.add_argument("--configfile", nargs="+", default=[], help="files that override config.yaml, as for Snakemake")
-    parser.add_argument("--parameters", nargs="+", default=[], metavar="MODEL=N", help="size of a model, such as 8e9")
-    parser.add_argument("--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split")
-    parser.add_argument("--tokens", nargs="+", default=[], metavar="TASK=A,C,T", help="of both prompts and an answer")
-    parser.add_argument("--gpu", default="H100", metavar="NAME", help=f"{', '.join(KNOWN.gpus)} (default: H100)")
+    parser.add_argument(
+        "--configfile",
+        nargs="+",
+        default=[],
+        help="files that override config.yaml, as for Snakemake",
+    )
+    parser.add_argument(
+        "--parameters",
+        nargs="+",
+        default=[],
+        metavar="MODEL=N",
+        help="size of a model, such as 8e9",
+    )
+    parser.add_argument(
+        "--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split"
+    )
+    parser.add_argument(
+        "--tokens",
+        nargs="+",
+        default=[],
+        metavar="TASK=A,C,T",
+        help="of both prompts and an answer",
+    )
+    parser.add_argument(
+        "--gpu", default="H100", metavar="NAME", help=f"{', '.join(KNOWN.gpus)} (default: H100)"
+    )
     parser.add_argument("--tflops", type=float, help="peak of one GPU that is not among them")
-    parser.add_argument("--gpus", type=int, metavar="N", help="say the hours by the clock on N GPUs (on N cores)")
+    parser.add_argument(
+        "--gpus", type=int, metavar="N", help="say the hours by the clock on N GPUs (on N cores)"
+    )
 
 
 def run(args):
     config = here(args.configfile)
-    args.parameters, args.items, args.tokens = map(numbers, (args.parameters, args.items, args.tokens), (1, 1, 3))
+    args.parameters, args.items, args.tokens = map(
+        numbers, (args.parameters, args.items, args.tokens), (1, 1, 3)
+    )
     gpu = None if config.device == "cpu" else card(config, args.gpu, args.tflops)
     show(config, planned(args.configfile), args, gpu)
 
@@ -104,7 +155,9 @@ def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] |
     with_model = [(job.rule, cost) for job, cost in zip(jobs, costs, strict=True) if job and cost]
     if not with_model:
         return print("No job of these tables loads a model.")
-    print(f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job")
+    print(
+        f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job"
+    )
     for rule in (*LOADING, "total"):
         some = [cost for name, cost in with_model if rule in (name, "total")]
         if not some:
@@ -113,15 +166,23 @@ def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] |
         tokens = f"{total.prompt / 1e6:>13,.2f}{total.generated / 1e6:>16,.2f}{total.trained / 1e6:>14,.2f}"
         spent = f"{f'{total.flops / 1e15:,.4g}':>11}{total.device_hours:>{len(unit) + 8}.3f}"
         print(f"{rule:<11}{len(some):>6}{tokens}{spent}{max(cost.hours for cost in some):>13.3f}")
-    shown = "{:.3g} TFLOP/s prompts, {:.3g} training, {:.3g} generating".format(*(speed / 1e12 for speed in speeds))
-    print(f"\nSpeed: {shown}; {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}")
+    shown = "{:.3g} TFLOP/s prompts, {:.3g} training, {:.3g} generating".format(
+        *(speed / 1e12 for speed in speeds)
+    )
+    print(
+        f"\nSpeed: {shown}; {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
+    )
     if args.gpus:
         print(by_the_clock(config, commands, jobs, costs, args.gpus, unit))
     if config.device != "cpu":
         compare(config, args, jobs)
     tasks = {config.datasets[job.cell.dataset].task for job in jobs if job} - {*args.tokens}
-    if guessed := sorted(task for task in tasks if Path(task).stem not in {name for name, _ in LENGTHS}):
-        print(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed; --tokens says others.")
+    if guessed := sorted(
+        task for task in tasks if Path(task).stem not in {name for name, _ in LENGTHS}
+    ):
+        print(
+            f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed; --tokens says others."
+        )
 
 
 def job_of(command: Command) -> Job | None:
@@ -146,16 +207,24 @@ def splits(files: Iterable[str]) -> tuple[str, ...]:
 
 def rates(config: Config, peak: float, training: float = SHARES[1]) -> tuple[float, ...]:
     """FLOP/s of a core, or of a GPU, for each kind of work. training: its share of the peak [TFLOP/s]."""
-    return CORE if config.device == "cpu" else tuple(1e12 * peak * share for share in (SHARES[0], training, SHARES[2]))
+    return (
+        CORE
+        if config.device == "cpu"
+        else tuple(1e12 * peak * share for share in (SHARES[0], training, SHARES[2]))
+    )
 
 
 def compare(config: Config, args, jobs: list[Job | None]) -> None:
     """Prints the hours of some GPUs by each share of training; a small one recomputes activations."""
-    print(f"\nGPU-hours by training's share of the peak{''.join(f'{name:>10}' for name in KNOWN.compared)}")
+    print(
+        f"\nGPU-hours by training's share of the peak{''.join(f'{name:>10}' for name in KNOWN.compared)}"
+    )
     for share, source in KNOWN.training:
         hours = []
         for peak, memory in (KNOWN.gpus[name] for name in KNOWN.compared):
-            again = replace(config.training, checkpointing=config.training.checkpointing or memory < 60)
+            again = replace(
+                config.training, checkpointing=config.training.checkpointing or memory < 60
+            )
             fitting, speeds = replace(config, training=again), rates(config, peak, share)
             costs = [estimate(fitting, args, job, speeds) for job in jobs if job]
             hours.append(sum(cost.device_hours for cost in costs if cost))
@@ -167,9 +236,14 @@ def estimate(config: Config, args, job: Job, speeds: tuple[float, ...]) -> Cost 
     if not loaded(config, job):
         return None
     works = [work(config, args, job, split) for split in job.splits]
-    prompt, generated, trained, *flops = (sum(column) / job.shards for column in zip(*works, strict=True))
+    prompt, generated, trained, *flops = (
+        sum(column) / job.shards for column in zip(*works, strict=True)
+    )
     gpus = devices(config, job)
-    seconds = sum(each / speed for each, speed in zip(flops, speeds, strict=True)) / gpus + LOAD[config.device]
+    seconds = (
+        sum(each / speed for each, speed in zip(flops, speeds, strict=True)) / gpus
+        + LOAD[config.device]
+    )
     return Cost(prompt, generated, trained, sum(flops), gpus * seconds / 3600, seconds / 3600)
 
 
@@ -181,14 +255,21 @@ def devices(config: Config, job: Job) -> int:
 def loaded(config: Config, job: Job) -> str:
     """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be another cell's, or the grader."""
     if job.rule == "grade":
-        return "" if config.grading is None or config.grading.model is None else config.grading.model
-    if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == ("states", "answers"):
+        return (
+            "" if config.grading is None or config.grading.model is None else config.grading.model
+        )
+    if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == (
+        "states",
+        "answers",
+    ):
         return job.cell.model
     source = methods.of(config).parse(job.name).source if job.rule == "state" else None
     return picking.judge(config, source or job.cell.model)
 
 
-def minutes(config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int) -> int:
+def minutes(
+    config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int
+) -> int:
     """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards: jobs that share its work."""
     limit, nothing = KNOWN.limit, SimpleNamespace(parameters={}, items={}, tokens={})
     if rule in LOADING:
@@ -201,11 +282,18 @@ def minutes(config: Config, rule: str, wildcards: Mapping[str, str], files: Iter
 
 
 def by_the_clock(
-    config: Config, commands: list[Command], jobs: list[Job | None], costs: list[Cost | None], number: int, unit: str
+    config: Config,
+    commands: list[Command],
+    jobs: list[Job | None],
+    costs: list[Cost | None],
+    number: int,
+    unit: str,
 ) -> str:
     """What a number of GPUs, or cores, takes by the clock, and the chain of jobs that no number of them makes shorter."""
     hours = [cost.hours if cost else 0.0 for cost in costs]
-    needed = [devices(config, job) if job and cost else 0 for job, cost in zip(jobs, costs, strict=True)]
+    needed = [
+        devices(config, job) if job and cost else 0 for job, cost in zip(jobs, costs, strict=True)
+    ]
     if max(needed) > number:
         raise BadInput(f"--gpus {number}: a job needs {max(needed)}")
     inputs = waits(commands)
@@ -261,7 +349,9 @@ def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
     texts = {key: text for key, _, text in (argument.partition("=") for argument in arguments)}
     for key, text in texts.items():
         if not re.fullmatch(",".join([r"[1-9]\d*(?:\.\d+)?(?:e\d+)?"] * values), text):
-            raise BadInput(f"'{key}={text}': expected KEY=NUMBER{',NUMBER' * (values - 1)}, above 0")
+            raise BadInput(
+                f"'{key}={text}': expected KEY=NUMBER{',NUMBER' * (values - 1)}, above 0"
+            )
     return {key: [float(number) for number in text.split(",")] for key, text in texts.items()}
 
 
@@ -270,8 +360,12 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     if peak is not None:
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
     if (name := {gpu.lower(): gpu for gpu in KNOWN.gpus}.get(asked.lower())) is None:
-        close = ", ".join(difflib.get_close_matches(asked.upper(), KNOWN.gpus, n=3, cutoff=0.4) or KNOWN.gpus)
-        raise BadInput(f"--gpu {asked!r}: not in the table; did you mean {close}? Or give its peak: --tflops N")
+        close = ", ".join(
+            difflib.get_close_matches(asked.upper(), KNOWN.gpus, n=3, cutoff=0.4) or KNOWN.gpus
+        )
+        raise BadInput(
+            f"--gpu {asked!r}: not in the table; did you mean {close}? Or give its peak: --tflops N"
+        )
     peak, memory = KNOWN.gpus[name]
     dtype, times = ("float32", 2) if name in ("V100", "T4") else ("bfloat16", 1)
     note = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
@@ -287,26 +381,61 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     n, its = prompts(config, args, cell.dataset, split), lengths(config, args, cell.dataset, split)
     sizes = model(config, args, job)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
-    asked, judged = computed(n, its.ask, its.ask_shared, batch), computed(n, its.judge, its.judge_shared, batch)
-    answers, drawn, tested = n * its.answer, KNOWN.distinct * config.answers.samples, split in examples.TESTED
+    asked, judged = (
+        computed(n, its.ask, its.ask_shared, batch),
+        computed(n, its.judge, its.judge_shared, batch),
+    )
+    answers, drawn, tested = (
+        n * its.answer,
+        KNOWN.distinct * config.answers.samples,
+        split in examples.TESTED,
+    )
     generated, outputs, context = 0.0, n, its.judge
-    if its.passages and (rule in ("candidates", "state") or rule in TRAININGS and training.grouped is True):
+    if its.passages and (
+        rule in ("candidates", "state") or rule in TRAININGS and training.grouped is True
+    ):
         # The questions about a passage are in one batch, which computes it once; n of them are drawn at random.
         judged -= (n - its.passages * (1 - math.exp(-n / its.passages))) * its.passage
     if rule in TRAININGS:
-        epochs = picking.trained_options(config, name)["epochs"] if rule == "train" else getattr(config, rule).epochs
+        epochs = (
+            picking.trained_options(config, name)["epochs"]
+            if rule == "train"
+            else getattr(config, rule).epochs
+        )
         tokens, outputs = judged + n * KNOWN.completions[rule], n * KNOWN.completions[rule]
-        first = rule != "dpo" or config.dtype == "float32" and (aligned(name)[1] or config.dpo.rounds) == 1
+        first = (
+            rule != "dpo"
+            or config.dtype == "float32"
+            and (aligned(name)[1] or config.dpo.rounds) == 1
+        )
         # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
         reference = 0 if first else forward(sizes, tokens, outputs, context)
-        return 0, 0, epochs * tokens, reference, epochs * train(sizes, tokens, outputs, training, context), 0
-    if rule == "sample":  # a tested split has one more answer; vllm still has its prompts in the cache
+        return (
+            0,
+            0,
+            epochs * tokens,
+            reference,
+            epochs * train(sizes, tokens, outputs, training, context),
+            0,
+        )
+    # a tested split has one more answer; vllm still has its prompts in the cache
+    if rule == "sample":
         drawn = drawn if transformers else config.answers.samples
-        prompt, generated, context = asked * (1 + (tested and transformers)), answers * (drawn + tested), its.ask
+        prompt, generated, context = (
+            asked * (1 + (tested and transformers)),
+            answers * (drawn + tested),
+            its.ask,
+        )
     elif rule == "grade":  # one question for each different answer, a yes or no and its end
-        prompt, generated = n * (drawn + tested) * (its.judge + its.answer), 2 * n * (drawn + tested)
+        prompt, generated = (
+            n * (drawn + tested) * (its.judge + its.answer),
+            2 * n * (drawn + tested),
+        )
     elif rule == "elicit":  # uses six tenths of its budget of tokens
-        context, budget = its.ask + KNOWN.longer.get(name, 0), methods.of(config).settings(name)["max_tokens"]
+        context, budget = (
+            its.ask + KNOWN.longer.get(name, 0),
+            methods.of(config).settings(name)["max_tokens"],
+        )
         prompt, generated = n * (context - its.ask_shared), 0.6 * n * budget
     elif rule == "states":
         prompt, context = (judged, its.judge) if name == "judge" else (asked + answers, its.ask)
@@ -316,7 +445,11 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
         prompt, outputs = asked + answers + judged, answers + n
     else:
         prompt, outputs = judged + n * KNOWN.completions["train"], n * KNOWN.completions["train"]
-    flops = forward(sizes, prompt, outputs, context), 0, forward(sizes, generated, generated, context)
+    flops = (
+        forward(sizes, prompt, outputs, context),
+        0,
+        forward(sizes, generated, generated, context),
+    )
     return prompt, generated, 0, *flops
 
 
@@ -334,7 +467,9 @@ def prompts(config, args, dataset: str, split: str) -> int:
 
 def lengths(config, args, dataset: str, split: str) -> Lengths:
     spec = config.datasets[dataset]
-    known = {origin: means for (task, origin), means in LENGTHS.items() if task == Path(spec.task).stem}
+    known = {
+        origin: means for (task, origin), means in LENGTHS.items() if task == Path(spec.task).stem
+    }
     usual = known.get(spec.splits[split].origin) or max(known.values(), default=OTHER)
     return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else usual
 
@@ -346,32 +481,50 @@ def model(config: Config, args, job: Job) -> Sizes:
     if picking.on_server(config, name) or name in args.parameters:
         return Sizes(*args.parameters.get(name, [0]))
     if "path" in source and (file := Path(source["path"], "config.json")).exists():
-        shape = {key: value for key, value in json.loads(file.read_text()).items() if value is not None}
+        shape = {
+            key: value for key, value in json.loads(file.read_text()).items() if value is not None
+        }
         heads = shape.get("num_attention_heads", 1)
-        shape = dict(zip(GROUPED, (heads, shape.get("hidden_size", 0) // heads), strict=True)) | shape
+        shape = (
+            dict(zip(GROUPED, (heads, shape.get("hidden_size", 0) // heads), strict=True)) | shape
+        )
         if all(key in shape for key in SHAPE):
             return decoder(*(shape[key] for key in SHAPE))
     if (origin := source.get("hub") or source.get("package") or source.get("path")) not in SIZES:
-        raise BadInput(f"models.{name}: how large is {origin!r}? Say so with --parameters {name}=8e9")
+        raise BadInput(
+            f"models.{name}: how large is {origin!r}? Say so with --parameters {name}=8e9"
+        )
     return SIZES[origin]
 
 
 def computed(n: float, length: float, shared: float, batch: float) -> float:
     """Tokens computed for n prompts in batches of `batch` tokens, each with the shared beginning once."""
-    return n * (length - shared) + max(1.0, n / max(1.0, (batch - shared) / (length - shared))) * shared
+    return (
+        n * (length - shared)
+        + max(1.0, n / max(1.0, (batch - shared) / (length - shared))) * shared
+    )
 
 
 def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
     """FLOPs over `tokens`, each attending to `context` others, with the output layer at `outputs` of them."""
-    return (2 * sizes.body + 4 * sizes.layers * sizes.width * context) * tokens + 2 * sizes.head * outputs
+    return (
+        2 * sizes.body + 4 * sizes.layers * sizes.width * context
+    ) * tokens + 2 * sizes.head * outputs
 
 
-def train(sizes: Sizes, tokens: float, outputs: float, training: Training, context: float = 0.0) -> float:
+def train(
+    sizes: Sizes, tokens: float, outputs: float, training: Training, context: float = 0.0
+) -> float:
     """FLOPs of an epoch. Backward costs one forward for the gradients of the activations, down to the lowest trained layer, one more
     for those of the weights where all are trained, and two of attention; checkpointing repeats the forward pass."""
     last = training.lora.last_layers if training.method == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
     again, weights = training.checkpointing, forward(sizes, tokens, 0)
-    passes, attention = 2 + (training.method == "full") + again, forward(sizes, tokens, 0, context) - weights
-    above = trained * (passes * weights + (3 + again) * attention) + passes * forward(sizes, 0, outputs)
+    passes, attention = (
+        2 + (training.method == "full") + again,
+        forward(sizes, tokens, 0, context) - weights,
+    )
+    above = trained * (passes * weights + (3 + again) * attention) + passes * forward(
+        sizes, 0, outputs
+    )
     return above + (1 - trained) * (weights + attention)

@@ -27,7 +27,10 @@ class Command(NamedTuple):
     @property
     def words(self) -> list[str]:
         """What follows `orce`."""
-        return [self.stage, *(word for option, values in self.options.items() for word in (option, *values))]
+        return [
+            self.stage,
+            *(word for option, values in self.options.items() for word in (option, *values)),
+        ]
 
     @property
     def out(self) -> str:
@@ -41,18 +44,35 @@ class Command(NamedTuple):
     @property
     def reads(self) -> set[str]:
         """The files of the run that it is given."""
-        given = [path for option, values in self.options.items() if option not in WRITTEN for path in values]
+        given = [
+            path
+            for option, values in self.options.items()
+            if option not in WRITTEN
+            for path in values
+        ]
         return {path for path in given if Path(path).parts[0] == RESULTS}
 
 
 def planned(configfiles: list[str]) -> list[Command]:
     """The commands of every job of a configuration's tables, whatever is there already. Raises BadInput with what Snakemake says."""
     if not SNAKEFILE.exists():
-        raise BadInput("the jobs are planned by Snakemake, with the rules of the repository: use a checkout")
+        raise BadInput(
+            "the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
+        )
     if importlib.util.find_spec("snakemake") is None:
-        raise BadInput("the jobs are planned by Snakemake, which is not installed: pip install '.[workflow]'")
+        raise BadInput(
+            "the jobs are planned by Snakemake, which is not installed: pip install '.[workflow]'"
+        )
     files = [*configfiles] if Path("config.yaml").exists() else [str(PAPER), *configfiles]
-    command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE), "--workflow-profile", "none"]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--snakefile",
+        str(SNAKEFILE),
+        "--workflow-profile",
+        "none",
+    ]
     command += ["--dry-run", "--printshellcmds", "--forceall", "--cores", "1"]
     command += [*(["--configfile", *files] if files else []), "--", "paper_tables"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -58,10 +58,14 @@ class Run:
         beside["manifest"] = self.path(cell, "samples.manifest.json")
         if picking.grouping(self.config):
             beside["meanings"] = self.path(cell, "meanings.jsonl")
-        return self.stage("grade", cell, "samples.jsonl", prompts=prompts, samples=samples, **beside)
+        return self.stage(
+            "grade", cell, "samples.jsonl", prompts=prompts, samples=samples, **beside
+        )
 
     def surrogate(self, cell: Cell) -> str:
-        return self.stage("surrogate", cell, "surrogate.csv", samples=self.samples(cell), seed=self.config.seed)
+        return self.stage(
+            "surrogate", cell, "surrogate.csv", samples=self.samples(cell), seed=self.config.seed
+        )
 
     def confidences(self, cell: Cell, row: str) -> str:
         """The confidences of a row, made as the kind of its method asks for."""
@@ -76,25 +80,38 @@ class Run:
 
     def elicited(self, cell: Cell, row: str, method: Method) -> str:
         asked = {"samples": self.samples(cell)} if method.ask else {}
-        return self.stage("elicit", cell, confidences_of(row), row, prompts=self.test(cell), **asked)
+        return self.stage(
+            "elicit", cell, confidences_of(row), row, prompts=self.test(cell), **asked
+        )
 
     def derived(self, cell: Cell, row: str, method: Method) -> str:
         given = {"prompts": self.test(cell), "samples": self.samples(cell)}
         served = method.logprobs_suffice and picking.gives_logprobs(self.config, cell.model)
         read = [] if served else method.likelihoods
-        likelihoods = {name: self.stage("likelihoods", cell, f"{name}.jsonl", name, **given) for name in read}
-        modules = {"task": self.config.datasets[cell.dataset].task, "method": self.registry.module(row)}
+        likelihoods = {
+            name: self.stage("likelihoods", cell, f"{name}.jsonl", name, **given) for name in read
+        }
+        modules = {
+            "task": self.config.datasets[cell.dataset].task,
+            "method": self.registry.module(row),
+        }
         return self.stage("derive", cell, confidences_of(row), **modules, **given, **likelihoods)
 
     def stated(self, cell: Cell, row: str, method: Method) -> str:
         """By the untrained model."""
         given = {"prompts": self.test(cell), "samples": self.samples(cell)}
-        return self.stage("state", cell, confidences_of(row), row, readout=self.config.evaluation.readout, **given)
+        return self.stage(
+            "state", cell, confidences_of(row), row, readout=self.config.evaluation.readout, **given
+        )
 
     def probed(self, cell: Cell, row: str, method: Method) -> str:
         """By a probe, on hidden states of the questions that the confidence LLMs would be trained on."""
         home = Cell(picking.trained_on(self.config, cell.dataset), cell.model)
-        splits = [split for split in method.trained_on if split in self.config.datasets[home.dataset].splits]
+        splits = [
+            split
+            for split in method.trained_on
+            if split in self.config.datasets[home.dataset].splits
+        ]
         return self.stage(
             "fit", cell, confidences_of(row), row,
             fit=self.path(cell, f"{row}/fit.json"),
@@ -111,7 +128,8 @@ class Run:
         given = {"samples": self.samples(cell), "surrogate": self.surrogate(cell)}
         prompts = self.prompts(cell.dataset, *splits)
         return [
-            self.stage("states", cell, f"states/{file}.jsonl", file, prompts=prompts, **given) for file in method.states
+            self.stage("states", cell, f"states/{file}.jsonl", file, prompts=prompts, **given)
+            for file in method.states
         ]
 
     def mapped(self, cell: Cell, row: str, method: Method) -> str:
@@ -123,7 +141,9 @@ class Run:
             given["fit_on"] = self.prompts(held_out.dataset, "test")
             given["fit_confidences"] = [self.confidences(held_out, other) for other in below]
         fit = self.path(cell, f"{row}/fit.json")
-        return self.stage("fit", cell, confidences_of(row), row, prompts=self.test(cell), fit=fit, **given)
+        return self.stage(
+            "fit", cell, confidences_of(row), row, prompts=self.test(cell), fit=fit, **given
+        )
 
 
 def confidences_of(row: str) -> str:

@@ -27,14 +27,26 @@ Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or
 
 def add_arguments(parser):
     stages.add_options(parser, judges.load_judge)
-    parser.add_argument("--method", choices=given.names(), help="without a model: from the `answers` of each record")
-    parser.add_argument("--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin")
+    parser.add_argument(
+        "--method", choices=given.names(), help="without a model: from the `answers` of each record"
+    )
+    parser.add_argument(
+        "--in", dest="source", default="-", help="records {question, answer, ...}; default: stdin"
+    )
     parser.add_argument("--fields", **tables.OPTION)
     parser.add_argument("--out", default="-", help="file for the scored records; default: stdout")
-    parser.add_argument("--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)")
-    parser.add_argument("--calibration", help="records {confidence, correct} that the threshold is chosen on")
-    parser.add_argument("--metrics", metavar="FILE", help="of scored records that have `correct`; a JSON file")
-    parser.add_argument("--delta", type=float, default=0.05, help="probability that the threshold may fail RISK")
+    parser.add_argument(
+        "--threshold-for-risk", type=float, metavar="RISK", help="mark answers to keep (`kept`)"
+    )
+    parser.add_argument(
+        "--calibration", help="records {confidence, correct} that the threshold is chosen on"
+    )
+    parser.add_argument(
+        "--metrics", metavar="FILE", help="of scored records that have `correct`; a JSON file"
+    )
+    parser.add_argument(
+        "--delta", type=float, default=0.05, help="probability that the threshold may fail RISK"
+    )
 
 
 def run(args):
@@ -50,12 +62,16 @@ def run(args):
     if args.metrics is not None:
         if not work.total:
             raise BadInput(f"{work.input} is empty; expected one JSON object a line")
-        values = given.metrics([record for record in files.read_jsonl(args.out) if "confidence" in record])
+        values = given.metrics(
+            [record for record in files.read_jsonl(args.out) if "confidence" in record]
+        )
         files.write_json(args.metrics, values)
         shown = [f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None]
         if unread := signs.unread_line(values["n_unparsed"]["confidence"], values["n"]):
             shown.append(unread)
-        say(f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals")
+        say(
+            f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals"
+        )
     if work.broken:
         sys.exit(1)
 
@@ -68,7 +84,9 @@ def check(args) -> None:
         raise BadInput("--chunk and --batch-tokens: expected a number from 1")
     if args.model is None and args.base is None and args.method is None:
         untrained = "or --base, to ask it untrained; or --method, for records that have answers"
-        raise BadInput(f"--model is missing: the folder or hub id of a confidence LLM ({untrained})")
+        raise BadInput(
+            f"--model is missing: the folder or hub id of a confidence LLM ({untrained})"
+        )
     if args.method is not None and (args.model or args.base):
         raise BadInput(f"--method {args.method} needs no model: name one or the other")
     if args.metrics is not None and args.out == "-":
@@ -77,7 +95,11 @@ def check(args) -> None:
         raise BadInput(
             "--threshold-for-risk and --calibration go together: a bound, and labelled records to meet it on"
         )
-    if args.source != "-" and args.out != "-" and Path(args.source).resolve() == Path(args.out).resolve():
+    if (
+        args.source != "-"
+        and args.out != "-"
+        and Path(args.source).resolve() == Path(args.out).resolve()
+    ):
         raise BadInput(f"--out {args.out} is the input; name another file")
 
 
@@ -102,13 +124,26 @@ class Work:
     def judge(self) -> judges.Judge | given.Samples:
         if self.args.method is not None:
             return given.Samples(self.args.method, self.args.task)
-        names = ("base", "device", "dtype", "template_kwargs", "task", "readout", "batch_tokens", "chunk")
-        return judges.load_judge(self.args.model, **{name: getattr(self.args, name) for name in names})
+        names = (
+            "base",
+            "device",
+            "dtype",
+            "template_kwargs",
+            "task",
+            "readout",
+            "batch_tokens",
+            "chunk",
+        )
+        return judges.load_judge(
+            self.args.model, **{name: getattr(self.args, name) for name in names}
+        )
 
     def __call__(self, lines: Lines) -> list[dict]:
         """One record a line: scored, or {line, error}."""
         read = [self.read(number, line) for number, line in lines]
-        scored = iter(self.judge.score([record for record in read if not isinstance(record, BadInput)]))
+        scored = iter(
+            self.judge.score([record for record in read if not isinstance(record, BadInput)])
+        )
         records = []
         for (number, _), record in zip(lines, read, strict=True):
             if isinstance(record, BadInput):
@@ -119,7 +154,11 @@ class Work:
                 records.append({"line": number, "error": str(record)})
             else:
                 made = next(scored)
-                kept = {} if self.selection is None else {"kept": self.selection.keeps(made["confidence"])}
+                kept = (
+                    {}
+                    if self.selection is None
+                    else {"kept": self.selection.keeps(made["confidence"])}
+                )
                 records.append(made | kept)
         self.shared += sum(not self.calibrated.isdisjoint(items(record)) for record in records)
         return records
@@ -134,26 +173,38 @@ class Work:
             record = record if self.args.method else judges.with_answer(record)
             self.judge.prompt(record)
             files.to_line(record).encode()
-        except (BadInput, ValueError, RecursionError) as error:  # half a surrogate pair, 5,000 digits, 5,000 brackets
-            return BadInput(f"{row[0]}: {str(error).removeprefix(f'{row[0]}: ').removeprefix('record: ')}")
+        # half a surrogate pair, 5,000 digits, 5,000 brackets
+        except (BadInput, ValueError, RecursionError) as error:
+            return BadInput(
+                f"{row[0]}: {str(error).removeprefix(f'{row[0]}: ').removeprefix('record: ')}"
+            )
         return record
 
     def count(self, lines: Iterable[bytes | str]) -> None:
         """Count some lines of the output."""
         for line in lines:
-            self.total, self.broken = self.total + 1, self.broken + ("confidence" not in json.loads(line))
+            self.total, self.broken = (
+                self.total + 1,
+                self.broken + ("confidence" not in json.loads(line)),
+            )
 
     def end(self) -> None:
         """Sum up, after all lines. Raises NothingScored if each of them is broken."""
         for alike in self.errors.values():
             if len(alike) > NAMED:
-                say(f"orce score: {self.input}: {len(alike) - NAMED} more lines like line {alike[NAMED - 1]}")
+                say(
+                    f"orce score: {self.input}: {len(alike) - NAMED} more lines like line {alike[NAMED - 1]}"
+                )
         if self.shared:
             both = f"{self.shared} of these records are in {self.args.calibration} too"
-            say(f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only")
+            say(
+                f"[score] {both}: the threshold was chosen on them, and what it ensures holds for others only"
+            )
         if isinstance(self.judge, given.Samples) and self.judge.apart:
             say(f"[score] {self.args.method}: {APART}")
-        say(f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s")
+        say(
+            f"[score] {self.total} lines, {self.broken} broken, {time.monotonic() - self.started:.0f} s"
+        )
         if self.total and self.broken == self.total:
             raise NothingScored(f"{self.input}: none of its {self.total} lines could be scored")
 
@@ -162,7 +213,11 @@ def items(record: dict[str, Any]) -> set[tuple[str, ...]]:
     """What identifies a record: its id, or its question with options and references, each with an answer."""
     answers = {str(record[key]) for key in ("answer", "judged") if key in record}
     more = str([record.get(key) for key in ("choices", "references", "reference")])
-    names = {(key, str(record[key]), more if key == "question" else "") for key in ("id", "question") if key in record}
+    names = {
+        (key, str(record[key]), more if key == "question" else "")
+        for key in ("id", "question")
+        if key in record
+    }
     return {(*name, answer) for name in names for answer in answers}
 
 
@@ -172,8 +227,12 @@ def chosen(args, known: list[tuple[str, dict[str, Any]]]) -> calibrate.Selection
         tables.probability(where, record["confidence"], "'confidence'")
         if record["correct"] not in (True, False):
             raise BadInput(f"{where}: 'correct' is {record['correct']!r}; expected true or false")
-    confidence, correct = zip(*((record["confidence"], record["correct"]) for _, record in known), strict=True)
-    selection = calibrate.threshold_for_risk(confidence, correct, args.threshold_for_risk, args.delta)
+    confidence, correct = zip(
+        *((record["confidence"], record["correct"]) for _, record in known), strict=True
+    )
+    selection = calibrate.threshold_for_risk(
+        confidence, correct, args.threshold_for_risk, args.delta
+    )
     say(f"[score] {selection}")
     return selection
 
@@ -189,7 +248,11 @@ def resumable(work: Work) -> None:
     args, lines = work.args, rows(work.args.source) or files.Lines(work.args.source)
     options = {key: value for key, value in vars(args).items() if key not in ("source", "out")}
     manifest = Path(args.model or "", "manifest.json")
-    depends = [args.source, *([manifest] if args.model and manifest.exists() else []), args.calibration]
+    depends = [
+        args.source,
+        *([manifest] if args.model and manifest.exists() else []),
+        args.calibration,
+    ]
     tag = files.digest(options, *(files.file_digest(path) for path in depends if path))
     progress = Progress("score", len(lines))
 
@@ -210,8 +273,12 @@ def resumable(work: Work) -> None:
 def stream(work: Work, out) -> None:
     """Records are written as they come; a killed run starts again."""
     args, shown = work.args, time.monotonic()
-    with open(sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-") as handle:
-        numbered = iter(rows(args.source) or ((n, line) for n, line in enumerate(handle, 1) if line.strip()))
+    with open(
+        sys.stdin.fileno() if args.source == "-" else args.source, "rb", closefd=args.source != "-"
+    ) as handle:
+        numbered = iter(
+            rows(args.source) or ((n, line) for n, line in enumerate(handle, 1) if line.strip())
+        )
         while lines := [*itertools.islice(numbered, args.chunk)]:
             written = [files.to_line(record) for record in work(lines)]
             out.write("".join(written))

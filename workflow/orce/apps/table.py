@@ -41,7 +41,10 @@ class Table(list[Record]):
         by_method = {}
         for method in self.methods:
             values = zip(self, self.correct(method), self.confidence(method), strict=True)
-            rows = [_judged(line, method) | {"correct": right, "confidence": value} for line, right, value in values]
+            rows = [
+                _judged(line, method) | {"correct": right, "confidence": value}
+                for line, right, value in values
+            ]
             by_method[method] = given.metrics(rows)
         return by_method
 
@@ -79,8 +82,14 @@ class Table(list[Record]):
 def writable(path: str | Path) -> str:
     """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise than it is written."""
     kind = tables.kind(Path(path))
-    if kind in tables.KINDS and kind not in ("jsonl", "csv") or Path(path).suffix.lower() in tables.PACKED[1:]:
-        raise BadInput(f"{path}: results are written as JSON lines or CSV; name a file in .jsonl or .csv")
+    if (
+        kind in tables.KINDS
+        and kind not in ("jsonl", "csv")
+        or Path(path).suffix.lower() in tables.PACKED[1:]
+    ):
+        raise BadInput(
+            f"{path}: results are written as JSON lines or CSV; name a file in .jsonl or .csv"
+        )
     return kind
 
 
@@ -95,5 +104,13 @@ def _short(text: str, width: int) -> str:
 
 def _flat(record: Record) -> Record:
     """A column for each method, and METHOD_answer and METHOD_correct for an answer of its own."""
-    own = {f"{name}_{key}": value for name, its in record.get("own", {}).items() for key, value in its.items()}
-    return {key: record[key] for key in record if key not in ("confidence", "own")} | record["confidence"] | own
+    own = {
+        f"{name}_{key}": value
+        for name, its in record.get("own", {}).items()
+        for key, value in its.items()
+    }
+    return (
+        {key: record[key] for key in record if key not in ("confidence", "own")}
+        | record["confidence"]
+        | own
+    )

@@ -39,7 +39,11 @@ def digest(*parts) -> str:
 def _plain(value: Any) -> dict[str, Any]:
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return {key: item for key, item in msgspec.structs.asdict(value).items() if item is not msgspec.UNSET}
+    return {
+        key: item
+        for key, item in msgspec.structs.asdict(value).items()
+        if item is not msgspec.UNSET
+    }
 
 
 def file_digest(path) -> str:
@@ -62,7 +66,8 @@ def _sha256(path: str, size: int, *times: int) -> str:
     with contextlib.suppress(OSError):
         return note.read_text()
     sha256 = file_digest(path)
-    with contextlib.suppress(OSError), atomic(note) as handle:  # a folder that cannot be written costs time only
+    # a folder that cannot be written costs time only
+    with contextlib.suppress(OSError), atomic(note) as handle:
         handle.write(sha256)
     return sha256
 
@@ -77,7 +82,9 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     for folder, inside, names in os.walk(path, followlinks=True):
         left_out.add(os.path.realpath(folder))  # a link may lead back to it
         shown = [name for name in inside if not name.startswith((".", "__pycache__"))]
-        inside[:] = [name for name in sorted(shown) if os.path.realpath(Path(folder, name)) not in left_out]
+        inside[:] = [
+            name for name in sorted(shown) if os.path.realpath(Path(folder, name)) not in left_out
+        ]
         for file in (Path(folder, name) for name in names if not name.startswith(".")):
             if file.is_file() and any(map(file.match, patterns)):
                 digests[str(file.relative_to(path))] = sha256(file)
@@ -87,7 +94,9 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
 def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
     """All records of a JSON-lines file. Raises BadInput naming the file, the line and the key."""
     with open(path, "rb") as handle:
-        records = [parse_line(path, number, line, required) for number, line in enumerate(handle, 1)]
+        records = [
+            parse_line(path, number, line, required) for number, line in enumerate(handle, 1)
+        ]
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
@@ -98,7 +107,9 @@ def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") 
     seen: dict[str, str] = {}
     for example, where in zip(examples, places, strict=True):
         if (name := example["id"]) in seen:
-            raise BadInput(f"{where}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}")
+            raise BadInput(
+                f"{where}: id {name!r} is also the id of {seen[name]}; ids must be unique{otherwise}"
+            )
         seen[name] = where
     return examples
 
@@ -108,7 +119,9 @@ def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> 
     record = _object(f"{path}, line {number}", line)
     for key in required:
         if key not in record:
-            raise BadInput(f"{path}, line {number}: no key {key!r}; needed keys are {', '.join(required)}")
+            raise BadInput(
+                f"{path}, line {number}: no key {key!r}; needed keys are {', '.join(required)}"
+            )
     return record
 
 
@@ -123,7 +136,9 @@ def _object(where: str, data: bytes) -> dict:
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:
-        raise BadInput(f"{where}: not a whole JSON object ({error.msg} at character {error.pos + 1})") from None
+        raise BadInput(
+            f"{where}: not a whole JSON object ({error.msg} at character {error.pos + 1})"
+        ) from None
     except BadInput as error:
         raise BadInput(f"{where}: {error}") from None
     if not isinstance(value, dict):
@@ -218,7 +233,9 @@ def naming(path):
         raise
     except Exception as error:
         code = getattr(error, "errno", None)
-        if not code and ("No space left" in str(error) or shutil.disk_usage(Path(path).parent).free < ROOM):
+        if not code and (
+            "No space left" in str(error) or shutil.disk_usage(Path(path).parent).free < ROOM
+        ):
             code = errno.ENOSPC
         if code and getattr(error, "filename", None) is None:
             raise OSError(code, os.strerror(code), str(path)) from error
@@ -262,10 +279,13 @@ def atomic(path, mode: str = "w"):
 def publish_folder(work: Path, final) -> None:
     final = Path(final)
     if final.exists() and not final.is_dir():
-        raise BadInput(f"{final}: is a file, and the output is a folder; name another path, or delete the file")
+        raise BadInput(
+            f"{final}: is a file, and the output is a folder; name another path, or delete the file"
+        )
     for path in work.rglob("*"):
         if path.is_file() and not path.is_symlink():
-            path.chmod(work.stat().st_mode & 0o666)  # safetensors makes its files readable by their owner only
+            # safetensors makes its files readable by their owner only
+            path.chmod(work.stat().st_mode & 0o666)
     old = final.with_name(f".{final.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if final.exists():
@@ -278,7 +298,9 @@ def partial_folder(output) -> Path:
     """The folder for unfinished work on `output`, no declared output: Snakemake deletes those before it reruns a job. Raises
     BadInput beside a device or a pipe."""
     if special(output):
-        raise BadInput(f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder")
+        raise BadInput(
+            f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder"
+        )
     folder = Path(output).parent / ".partial"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -310,7 +332,9 @@ def in_chunks(
                 stop = min(done - done % size + size, len(items))
                 records = work(items[done:stop])
                 if len(records) != stop - done:
-                    raise RuntimeError(f"{output}: {len(records)} records for a chunk of {stop - done} items")
+                    raise RuntimeError(
+                        f"{output}: {len(records)} records for a chunk of {stop - done} items"
+                    )
                 data = "".join(map(to_line, records)).encode()
                 chunk = folder / f"{done:09}-{stop - done}-{hashlib.sha256(data).hexdigest()}.jsonl"
                 with atomic(chunk, "wb") as handle:

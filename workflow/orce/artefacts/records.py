@@ -25,12 +25,23 @@ class Example(TypedDict):
     equality: NotRequired[str]
     answer_pattern: NotRequired[str]
     answer_marks: NotRequired[list[str]]
-    worked: NotRequired[list[list[str] | None]]  # [question, answer] of each worked example; None for its own question
+    # [question, answer] of each worked example; None for its own question
+    worked: NotRequired[list[list[str] | None]]
 
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")  # of every example
 # With which samples are compared: nothing here is a label, as a key of a task's own may be.
-COMPARED = ("id", "question", "context", "choices", "kind", "subject", "equality", "answer_pattern", "answer_marks")
+COMPARED = (
+    "id",
+    "question",
+    "context",
+    "choices",
+    "kind",
+    "subject",
+    "equality",
+    "answer_pattern",
+    "answer_marks",
+)
 
 
 def unlabelled(example: Example) -> Example:
@@ -101,7 +112,9 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         """The answers to a tested question as a measured method sees them: without the judgements."""
         assert isinstance(self.greedy, Greedy)
         greedy = {"answer": self.greedy.answer, "raw": self.greedy.raw}
-        return cast(Seen, {"id": self.id, "answers": self.answers, "raw": self.raw, "greedy": greedy})
+        return cast(
+            Seen, {"id": self.id, "answers": self.answers, "raw": self.raw, "greedy": greedy}
+        )
 
 
 class Tested(Sample, frozen=True, kw_only=True):
@@ -183,10 +196,17 @@ class Confidence(msgspec.Struct, kw_only=True):
     spent: dict[str, Any] | UnsetType = UNSET
 
     @classmethod
-    def of(cls, example: Example, scored: Scored, confidence: Number | None, raw: Any) -> "Confidence":
+    def of(
+        cls, example: Example, scored: Scored, confidence: Number | None, raw: Any
+    ) -> "Confidence":
         """A confidence in an answer."""
         return cls(
-            id=example["id"], answer=scored.answer, correct=scored.correct, f1=scored.f1, confidence=confidence, raw=raw
+            id=example["id"],
+            answer=scored.answer,
+            correct=scored.correct,
+            f1=scored.f1,
+            confidence=confidence,
+            raw=raw,
         )
 
     def mapped(self, confidence: Number | None, raw: Any, retried: bool) -> "Confidence":

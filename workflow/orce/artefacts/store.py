@@ -25,8 +25,10 @@ T = TypeVar("T")
 RESULTS = "results"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
-PLACE_AND_CONTENT = ("file", "sha256", "files", "n", "inputs")  # what a seal says of a file, whatever made it
-UNSEALED = (FOLDERS, "README.md", "training_log.json")  # files in a folder of weights that no model is loaded from
+# what a seal says of a file, whatever made it
+PLACE_AND_CONTENT = ("file", "sha256", "files", "n", "inputs")
+# files in a folder of weights that no model is loaded from
+UNSEALED = (FOLDERS, "README.md", "training_log.json")
 
 _inputs: ContextVar[dict[str, str | None] | None] = ContextVar("inputs", default=None)
 
@@ -39,7 +41,10 @@ def read(path, required: Sequence[str] = ()) -> list[dict]:
 def records(path, kind: type[T]) -> list[T]:
     """`read`, as structs of `kind`, without keys that it does not have. Raises BadInput naming the file, the line and the key."""
     needed = [field.name for field in structs.fields(kind) if field.required]  # pyrefly: ignore
-    return [files.typed(f"{path}, line {number}", record, kind) for number, record in enumerate(read(path, needed), 1)]
+    return [
+        files.typed(f"{path}, line {number}", record, kind)
+        for number, record in enumerate(read(path, needed), 1)
+    ]
 
 
 def read_object(path) -> dict:
@@ -47,7 +52,9 @@ def read_object(path) -> dict:
     return files.read_json(verified(path))
 
 
-def write(path, records: Sequence[Any], settings: Settings | dict | None = None, manifest=None, **facts) -> None:
+def write(
+    path, records: Sequence[Any], settings: Settings | dict | None = None, manifest=None, **facts
+) -> None:
     """Write records as JSON lines, whole or not at all, and sealed; facts go into the seal."""
     with writing(path, settings, manifest, n=len(records), **facts) as handle:
         handle.writelines(map(files.to_line, records))
@@ -106,8 +113,13 @@ def read_manifest(path, artefact=None) -> dict:
     digest = facts.pop(SEAL, None)
     if digest is not None and digest != files.digest(facts):
         raise BadInput(f"{path}: changed since it was written; {remedy}")
-    here, made = run_path(path) or "", run_path(str(facts.get("file")))  # a seal of an earlier version names no place
-    if made and here.endswith(FOLDERS) and here not in (f"{made}/{FOLDERS}", str(manifest_path(made))):
+    # a seal of an earlier version names no place
+    here, made = run_path(path) or "", run_path(str(facts.get("file")))
+    if (
+        made
+        and here.endswith(FOLDERS)
+        and here not in (f"{made}/{FOLDERS}", str(manifest_path(made)))
+    ):
         raise BadInput(f"{artefact or path}: was made as {made}, and belongs there; {remedy}")
     return facts
 
@@ -118,16 +130,22 @@ def facts(artefact) -> dict:
     return read_manifest(manifest, artefact) if manifest.exists() else {}
 
 
-def seal(artefact, settings: Settings | dict | None = None, manifest=None, at=None, **facts) -> None:
+def seal(
+    artefact, settings: Settings | dict | None = None, manifest=None, at=None, **facts
+) -> None:
     """Write the manifest of a finished file, whose bytes are at `at`: it gets its name after its manifest."""
     described = {"file": Path(artefact).name, "sha256": files.file_digest(at or artefact)}
-    write_manifest(manifest or manifest_path(artefact), described | origin(artefact, settings) | facts)
+    write_manifest(
+        manifest or manifest_path(artefact), described | origin(artefact, settings) | facts
+    )
 
 
 def seal_together(paths: Iterable[Path], manifest, settings: Settings) -> None:
     """One seal for files that a step has made for people, beside them: no other step reads them."""
     write_manifest(
-        manifest, {"sha256": {path.name: files.file_digest(path) for path in paths}} | origin(manifest, settings)
+        manifest,
+        {"sha256": {path.name: files.file_digest(path) for path in paths}}
+        | origin(manifest, settings),
     )
 
 
@@ -144,7 +162,9 @@ def folder_digests(folder) -> dict[str, dict[str, str]]:
     digests: dict[str, dict[str, str]] = {"sha256": {}, "files": {}}
     for path in sorted(Path(folder).iterdir()):
         if path.is_file() and path.name not in UNSEALED:
-            digests["sha256" if path.suffix == ".safetensors" else "files"][path.name] = files.file_digest(path)
+            digests["sha256" if path.suffix == ".safetensors" else "files"][path.name] = (
+                files.file_digest(path)
+            )
     return digests
 
 
@@ -168,9 +188,11 @@ def verified_folder(folder, partial: bool = False) -> dict:
 def _verify(artefact: Path, partial: bool = False) -> dict:
     """Compare a file or folder with its manifest and with the current inputs; record it as an input of this step."""
     manifest, here, inputs = manifest_path(artefact), run_path(artefact), _inputs.get()
-    named = manifest if artefact.is_dir() else artefact  # what an error names, and what is to be removed
+    # what an error names, and what is to be removed
+    named = manifest if artefact.is_dir() else artefact
     if not manifest.exists():
-        if here is None or here.count("/") < 2 or here.startswith(f"{RESULTS}/models/"):  # a user's own
+        # a user's own
+        if here is None or here.count("/") < 2 or here.startswith(f"{RESULTS}/models/"):
             return {}
         if artefact.is_dir():
             raise BadInput(f"{manifest}: is gone; the same snakemake command makes it again")
@@ -180,7 +202,9 @@ def _verify(artefact: Path, partial: bool = False) -> dict:
         raise BadInput(f"{wrong}; {again(named)}")
     if here is not None:
         if name := other_input(artefact, facts):
-            raise BadInput(f"{named}: was made from another {name} than there is now; {again(named)}")
+            raise BadInput(
+                f"{named}: was made from another {name} than there is now; {again(named)}"
+            )
         if inputs is not None:
             inputs[here] = _identity(artefact)
     return facts
@@ -191,7 +215,9 @@ def other_input(artefact: Path, facts: dict) -> str | None:
     here = run_path(artefact)
     run = Path(*artefact.parts[: -len(Path(here).parts)]) if here else Path()
     inputs = facts.get("inputs", {}).items()
-    return next((name for name, digest in inputs if _identity(run / name) not in (None, digest)), None)
+    return next(
+        (name for name, digest in inputs if _identity(run / name) not in (None, digest)), None
+    )
 
 
 def _identity(artefact: Path) -> str | None:

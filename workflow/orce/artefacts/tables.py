@@ -32,8 +32,10 @@ GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # what packed files begin with
 PACKED = ("", ".gz", ".zst")
 BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
-LISTS = ("answers", "choices", "correct", "labels")  # a cell of text may hold them as JSON or as Python writes them
-JUDGEMENTS = {"true": True, "false": False, "": None}  # of judgements and confidences in cells of text
+# a cell of text may hold them as JSON or as Python writes them
+LISTS = ("answers", "choices", "correct", "labels")
+# of judgements and confidences in cells of text
+JUDGEMENTS = {"true": True, "false": False, "": None}
 # What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
 HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
 # A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object). A text
@@ -108,10 +110,14 @@ def _json(path: Path) -> Iterator[Row]:
             else:
                 if not isinstance(items, list):
                     shown = type(items).__name__
-                    raise BadInput(f"{path}: expected a list of records, found {shown}; give the list, or JSON lines")
+                    raise BadInput(
+                        f"{path}: expected a list of records, found {shown}; give the list, or JSON lines"
+                    )
                 for i, item in enumerate(items):
                     if not isinstance(item, dict):
-                        raise BadInput(f"{path}, item {i}: expected a JSON object, found {type(item).__name__}")
+                        raise BadInput(
+                            f"{path}, item {i}: expected a JSON object, found {type(item).__name__}"
+                        )
                     yield f"{path}, item {i}", item
                 return
         for number, line in itertools.chain([opening], lines):
@@ -130,7 +136,11 @@ def held(rows: Any) -> Any:
             return held(getattr(rows, method)(*options))
     if not isinstance(rows, Mapping):
         return plain(rows) if isinstance(rows, list | tuple) else rows
-    named = [cells for cells in rows.values() if isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()]
+    named = [
+        cells
+        for cells in rows.values()
+        if isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()
+    ]
     if len(named) == len(rows):  # DataFrame.to_json
         rows = {name: [*cells.values()] for name, cells in rows.items()}
     columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
@@ -147,9 +157,12 @@ def _csv(path: Path) -> list[Row]:
     rows = []
     for where, row in lines:
         if len(row) != len(header):
-            raise BadInput(f"{where}: not {len(header)} cells, as the header has; quote cells with commas")
+            raise BadInput(
+                f"{where}: not {len(header)} cells, as the header has; quote cells with commas"
+            )
         rows.append((where, dict(zip(header, row, strict=True))))
-    for name in header:  # whole numbers of a column that had empty cells once: pandas writes them as 42.0
+    # whole numbers of a column that had empty cells once: pandas writes them as 42.0
+    for name in header:
         if all(re.fullmatch(r"(-?\d+\.0)?", row[name]) for _, row in rows):
             for _, row in rows:
                 row[name] = row[name].removesuffix(".0")
@@ -161,9 +174,13 @@ def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
     try:
-        yield from ((f"{path}, line {reader.line_num}", row) for row in reader if "".join(row).strip())
+        yield from (
+            (f"{path}, line {reader.line_num}", row) for row in reader if "".join(row).strip()
+        )
     except csv.Error as error:
-        raise BadInput(f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells") from None
+        raise BadInput(
+            f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells"
+        ) from None
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -181,10 +198,14 @@ def _parquet(path: Path) -> Iterator[Row]:
 def _once(path: Path, columns: list[str]) -> list[str]:
     for name, times in Counter(columns).items():
         if name and times > 1:
-            raise BadInput(f"{path}: the column {name!r} stands twice; rename or delete one of them")
+            raise BadInput(
+                f"{path}: the column {name!r} stands twice; rename or delete one of them"
+            )
     for sign, name in SEPARATORS.items():
         if len(columns) == 1 and sign in columns[0]:
-            raise BadInput(f"{path}: {name} between the cells; save it with commas, or with tabs as a .tsv file")
+            raise BadInput(
+                f"{path}: {name} between the cells; save it with commas, or with tabs as a .tsv file"
+            )
     return columns
 
 
@@ -196,7 +217,9 @@ def read_text(path: Path) -> str:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = raw[: error.start].count(b"\n") + 1
-        raise BadInput(f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8") from None
+        raise BadInput(
+            f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from None
     if not text.strip():
         raise BadInput(f"{path} is empty; expected a row for each question")
     return text
@@ -208,7 +231,9 @@ def read_json(path: Path):
     try:
         return from_json(text)
     except json.JSONDecodeError as error:
-        raise BadInput(f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?") from None
+        raise BadInput(
+            f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?"
+        ) from None
     except BadInput as error:
         raise BadInput(f"{path}: {error}") from None
 
@@ -224,7 +249,9 @@ def plain(value: Any) -> Any:
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
-    if type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float | Decimal) and math.isnan(value)):
+    if type(value).__name__ in ("NAType", "NaTType") or (
+        isinstance(value, float | Decimal) and math.isnan(value)
+    ):
         return None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
@@ -257,7 +284,9 @@ def written(cell: Any) -> str | None:
     return str(cell) if finite or isinstance(cell, str) else None
 
 
-def records(path: Path, fields: Fields | None = None, *needed: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def records(
+    path: Path, fields: Fields | None = None, *needed: str
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(where, record) of each row of a file. Raises BadInput for a record without a needed key."""
     for row in read(path):
         made = record(row, fields)
@@ -274,7 +303,9 @@ def value(row: Row, name: str, column: str) -> Any:
     while depth < len(path):
         cell = decoded(cell)
         columns: Any = dict(enumerate(cell)) if isinstance(cell, list) else cell
-        by_name = {str(key): item for key, item in columns.items()} if isinstance(columns, dict) else {}
+        by_name = (
+            {str(key): item for key, item in columns.items()} if isinstance(columns, dict) else {}
+        )
         # A column's own name may have dots.
         ends = (end for end in range(len(path), depth, -1) if ".".join(path[depth:end]) in by_name)
         if (end := next(ends, None)) is None:
@@ -296,7 +327,9 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     text are read. Raises BadInput naming a missing column."""
     if fields is not None:
         named = {
-            name: [value(row, name, path) for path in column] if isinstance(column, list) else value(row, name, column)
+            name: [value(row, name, path) for path in column]
+            if isinstance(column, list)
+            else value(row, name, column)
             for name, column in fields.items()
         }
     elif isinstance(row[1], dict):
@@ -312,8 +345,12 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
 
 def probability(where: str, cell: Any, name: str = "confidence") -> float | None:
     """A confidence, None for an unreadable one. Raises BadInput for anything else."""
-    if cell is not None and (isinstance(cell, bool) or not isinstance(cell, int | float) or not 0 <= cell <= 1):
-        raise BadInput(f"{where}: {name} is {cell!r}; expected a number from 0 to 1, or null for unreadable")
+    if cell is not None and (
+        isinstance(cell, bool) or not isinstance(cell, int | float) or not 0 <= cell <= 1
+    ):
+        raise BadInput(
+            f"{where}: {name} is {cell!r}; expected a number from 0 to 1, or null for unreadable"
+        )
     return cell
 
 
@@ -335,9 +372,13 @@ class Columns(argparse.Action):
         for text in values:
             name, _, column = text.partition("=")
             if not name or not column:
-                parser.error(f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0")
+                parser.error(
+                    f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0"
+                )
             columns.setdefault(name, []).append(column)
-        fields = {name: several if len(several) > 1 else several[0] for name, several in columns.items()}
+        fields = {
+            name: several if len(several) > 1 else several[0] for name, several in columns.items()
+        }
         setattr(namespace, self.dest, fields)
 
 

@@ -23,7 +23,11 @@ def converted(model: str) -> str:
 
 def manifest(path: str) -> str:
     """The manifest next to a JSON-lines file, or inside a folder of weights."""
-    return path.replace(".jsonl", ".manifest.json") if path.endswith(".jsonl") else f"{path}/manifest.json"
+    return (
+        path.replace(".jsonl", ".manifest.json")
+        if path.endswith(".jsonl")
+        else f"{path}/manifest.json"
+    )
 
 
 class Cell(NamedTuple):

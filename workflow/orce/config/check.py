@@ -27,7 +27,16 @@ from orce.methods import Registry
 from orce.methods.fitted import COMBINATIONS
 from orce.runtime.process import say
 from orce.settings import load
-from orce.settings.schema import Combined, Config, Count, Dataset, External, FromZero, Optimisation, Table
+from orce.settings.schema import (
+    Combined,
+    Config,
+    Count,
+    Dataset,
+    External,
+    FromZero,
+    Optimisation,
+    Table,
+)
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
 from orce.tasks.rows import local
@@ -40,8 +49,12 @@ OURS = (  # fields of a request that the package sets
 SECRET = re.compile(
     r"(?:api)?key|token|secrets?|passw(?:or)?d|passphrase|credentials?|auth|authorization|bearer|cookies?|headers?"
 )
-NO_SECRETS = {"cache key"} | {f"{kind} token" for kind in ("bos", "eos", "stop", "pad", "unk", "mask", "start", "end")}
-LAYERS = (  # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT; MPT; InternLM
+NO_SECRETS = {"cache key"} | {
+    f"{kind} token" for kind in ("bos", "eos", "stop", "pad", "unk", "mask", "start", "end")
+}
+# names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT;
+# MPT; InternLM
+LAYERS = (
     "q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj",
     "query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h", "c_attn", "c_proj", "c_fc", "out_proj", "fc1", "fc2",
     "Wqkv", "wqkv", "wo", "w1", "w2", "w3",
@@ -106,8 +119,12 @@ def _problems(config: Config) -> Iterator[str]:
     registry = methods.of(config)
     yield from _methods(config, registry)
     pictured: dict[str, str] = {}
-    for dataset, model in ((table.dataset, model) for table in config.tables.values() for model in table.models):
-        if (other := pictured.setdefault(f"{dataset}-{model}", f"{dataset}/{model}")) != f"{dataset}/{model}":
+    for dataset, model in (
+        (table.dataset, model) for table in config.tables.values() for model in table.models
+    ):
+        if (
+            other := pictured.setdefault(f"{dataset}-{model}", f"{dataset}/{model}")
+        ) != f"{dataset}/{model}":
             yield f"tables: the cells {other} and {dataset}/{model} would write the same pictures; rename one of the four"
     for name, table in config.tables.items():
         yield from _table(f"tables.{name}", table, config, registry)
@@ -130,7 +147,11 @@ def _at(key: str) -> Iterator[None]:
 
 
 def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
-    dataset, datasets, source = config.datasets[name], config.datasets, config.datasets[name].confidence_from
+    dataset, datasets, source = (
+        config.datasets[name],
+        config.datasets,
+        config.datasets[name].confidence_from,
+    )
     with _at(f"{key}.task"):
         task = tasks.get(dataset.task)
     yield from _columns(key, dataset, task)
@@ -163,11 +184,14 @@ def _tests(dataset: Dataset) -> tuple[Any, ...]:
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """Checks the keys by which the tasks qa and choice read a source; no other task has them."""
     given = dataset.fields or {}
-    reads = getattr(task, "load", None) in (qa.load, choice.load)  # a user's module may take all but this
+    # a user's module may take all but this
+    reads = getattr(task, "load", None) in (qa.load, choice.load)
     known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
     for name in picking.READING:
         if getattr(dataset, name) is not UNSET and name not in keys:
-            of = " and ".join(kind for kind in ("qa", "choice") if name in ("fields", *tasks.get(kind).OPTIONS))
+            of = " and ".join(
+                kind for kind in ("qa", "choice") if name in ("fields", *tasks.get(kind).OPTIONS)
+            )
             yield f"{key}.{name}: a key of {'the tasks' if ' ' in of else 'task'} {of}, and not of {dataset.task}"
     for name in known:
         if known[name] and name not in given:
@@ -205,7 +229,9 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
         if shared and dataset.remove_overlap:
             yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
         if shared and None in (splits[split].share, test.share):
-            only = "a training split may share it only if both have a size, so that they are cut apart"
+            only = (
+                "a training split may share it only if both have a size, so that they are cut apart"
+            )
             yield f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; {only}"
     for origin in {spec.origin: None for spec in splits.values()}:
         sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
@@ -226,7 +252,9 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
     for field in OURS:
         if model.api is not None and field in (model.api.request or {}):
             yield f"{key}.api.request.{field}: the package sets this field of a request itself"
-    for field in _secret({"api": {"request": model.api.request or {}}} if model.api is not None else {}):
+    for field in _secret(
+        {"api": {"request": model.api.request or {}}} if model.api is not None else {}
+    ):
         yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
     for field in _secret({"template_kwargs": model.template_kwargs}):
         yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
@@ -244,7 +272,13 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
 
 def _secret(values: Any, above: str = "") -> Iterator[str]:
     """The dotted keys in a mapping whose names say that their values are secret: api_key, X-Api-Key, accessToken, headers."""
-    named = values.items() if isinstance(values, dict) else enumerate(values) if isinstance(values, list) else ()
+    named = (
+        values.items()
+        if isinstance(values, dict)
+        else enumerate(values)
+        if isinstance(values, list)
+        else ()
+    )
     for name, value in named:
         words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower())
         last, before = ["", *words][-1], ["", "", *words][-2]
@@ -265,7 +299,9 @@ def _grading(config: Config) -> Iterator[str]:
 
 def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
-        for kind in (kind for form, kind in {"of": Combined, "path": External}.items() if form in given):
+        for kind in (
+            kind for form, kind in {"of": Combined, "path": External}.items() if form in given
+        ):
             load.typed(given, kind, f"methods.{name}")
             if name in methods.known():
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
@@ -337,7 +373,11 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
             registry.weights(row)
         yield from _fitted_twice(f"{key}.methods", row, registry)
         own = [leaf for leaf in registry.with_weights([row]) if registry.parse(leaf).source is None]
-        if table.kind == "transfer" and own and registry.get(method := registry.parse(row).method).of:
+        if (
+            table.kind == "transfer"
+            and own
+            and registry.get(method := registry.parse(row).method).of
+        ):
             remedy = f"name {own[0]}-from-{table.source} in methods.{method}.of"
             yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; {remedy}"
     yield from _fits(key, table, config, registry)
@@ -393,7 +433,11 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
         enough = bool(method.likelihoods) and method.logprobs_suffice
         if served and reads and not (enough and picking.gives_logprobs(config, model)):
-            or_else = f"; or ask that for log-probabilities: models.{model}.api.logprobs: true" if enough else ""
+            or_else = (
+                f"; or ask that for log-probabilities: models.{model}.api.logprobs: true"
+                if enough
+                else ""
+            )
             yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
         if method.prompt is not None and "answer" in unnamed:
             yield f"{at} gives answers of its own; to judge them, name {columns}.answer"
@@ -406,7 +450,10 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
         for row in registry.with_weights(layout.labels(config.tables[name], registry)):
             remedy = "take bfloat16 or float32, or list only methods without training under methods"
             yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
-    sizes = {f"methods.{name}": picking.trained_options(config, name)["batch_size"] for name in registry.trained()}
+    sizes = {
+        f"methods.{name}": picking.trained_options(config, name)["batch_size"]
+        for name in registry.trained()
+    }
     for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
         if size % max(1, config.training.gpus):
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
@@ -438,7 +485,11 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
 def data(config: Config) -> None:
     """Raises BadInput naming the first local file or program that is missing or does not fit the settings."""
     for name, dataset in config.datasets.items():
-        _there(f"datasets.{name}.source.path", dataset.source.get("path"), "the folder or file of the data")
+        _there(
+            f"datasets.{name}.source.path",
+            dataset.source.get("path"),
+            "the folder or file of the data",
+        )
         _one_file(f"datasets.{name}.splits", dataset)
     for name, model in config.models.items():
         _there(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
@@ -454,7 +505,11 @@ def data(config: Config) -> None:
     for table in (config.tables[name] for name in config.paper_tables):
         rows = registry.bottom(layout.labels(table, registry))
         for model in table.models:
-            key = f"models.{model}.answers.path" if config.models[model].answers is not None else "answers.path"
+            key = (
+                f"models.{model}.answers.path"
+                if config.models[model].answers is not None
+                else "answers.path"
+            )
             given = picking.given_answers(config, table.dataset, model)
             _there(key, given.path if given else None, what)
             for row in (row for row in rows if registry.find(row).kind == "external"):
@@ -472,7 +527,9 @@ def on_path(folder: str | Path) -> str:
     # Snakemake's log would print half a page for each name that is not UTF-8.
     if any(sign in name for sign in ":\n\r") or name.encode(errors="replace").decode() != name:
         signs = "a colon, a line break or what is not UTF-8"
-        raise BadInput(f"{name!r}: {signs} cannot stand in the name of a folder in PATH; move it to another folder")
+        raise BadInput(
+            f"{name!r}: {signs} cannot stand in the name of a folder in PATH; move it to another folder"
+        )
     return name
 
 
@@ -483,17 +540,31 @@ def _there(key: str, path: str | None, what: str) -> None:
 
 def _one_file(key: str, dataset: Dataset) -> None:
     """Raises BadInput for splits with different names in one file: they would share its rows."""
-    path, names = dataset.source.get("path"), sorted({spec.origin for spec in dataset.splits.values()})
-    if dataset.task in ("choice", "qa") and path is not None and Path(path).is_file() and len(names) > 1:
+    path, names = (
+        dataset.source.get("path"),
+        sorted({spec.origin for spec in dataset.splits.values()}),
+    )
+    if (
+        dataset.task in ("choice", "qa")
+        and path is not None
+        and Path(path).is_file()
+        and len(names) > 1
+    ):
         same = f"from: {' and from: '.join(names)} are the same rows, and training questions would be in the test set"
-        remedy = "give all splits the same from, which cuts them apart, or a folder with a file for each"
+        remedy = (
+            "give all splits the same from, which cuts them apart, or a folder with a file for each"
+        )
         raise BadInput(f"config: {key}: {path} is one file, so {same}; {remedy}")
 
 
 def rows(config: Config) -> None:
     """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
     for name, dataset in config.datasets.items():
-        for split in {spec.origin for spec in dataset.splits.values()} if dataset.task in ("choice", "qa") else ():
+        for split in (
+            {spec.origin for spec in dataset.splits.values()}
+            if dataset.task in ("choice", "qa")
+            else ()
+        ):
             source = picking.data_source(config, name)
             try:
                 path = local(source, split)

@@ -14,7 +14,14 @@ if TYPE_CHECKING:  # the methods load numpy, which a table that has its rows doe
 
 KINDS = {  # the rows of the paper's tables
     "main": ("vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"),
-    "ablation": ("vanilla", "orce-sayself", "orce-sc-surrogate", "orce-numeric", "orce-nrd", "orce"),
+    "ablation": (
+        "vanilla",
+        "orce-sayself",
+        "orce-sc-surrogate",
+        "orce-numeric",
+        "orce-nrd",
+        "orce",
+    ),
     "transfer": ("vanilla", "conftuner", "sft", "orce"),
 }
 CAPTIONS = {
@@ -51,7 +58,10 @@ COLUMNS = (  # in the paper's order; the task's metric is the last
     Column("aurc", "AURC", "down", "min"),
     Column("e_aurc", "E-AURC", "down", "min"),
 )
-LAST = {"accuracy": Column("accuracy", "Accuracy", "up", "max"), "f1": Column("f1", "F1", "up", "max")}
+LAST = {
+    "accuracy": Column("accuracy", "Accuracy", "up", "max"),
+    "f1": Column("f1", "F1", "up", "max"),
+}
 
 
 class Resolved(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -95,7 +105,11 @@ class Tables(Settings, kw_only=True):
 def labels(table: Table, registry: "Registry") -> dict[str, str]:
     """Method to the label of its row. The table's `methods` may be a list, or a mapping to labels of your own."""
     chosen = table.methods or KINDS[table.kind]
-    return dict(chosen) if isinstance(chosen, dict) else {method: registry.label(method) for method in chosen}
+    return (
+        dict(chosen)
+        if isinstance(chosen, dict)
+        else {method: registry.label(method) for method in chosen}
+    )
 
 
 def rows(table: Table, registry: "Registry") -> list[Row]:
@@ -106,7 +120,10 @@ def rows(table: Table, registry: "Registry") -> list[Row]:
         moved = table.kind == "transfer" and registry.weights(method)
         return f"{below}-from-{table.source}{plus}{calibration}" if moved else method
 
-    named = [(transferred(method), label, method == "orce") for method, label in labels(table, registry).items()]
+    named = [
+        (transferred(method), label, method == "orce")
+        for method, label in labels(table, registry).items()
+    ]
     return [Row(model, *row) for model in table.models for row in named]
 
 
@@ -132,6 +149,9 @@ def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:
 def caption(spec: Table, models: Mapping[str, Mapping[str, str]]) -> str:
     """The spec's caption, or the paper's for that kind of table."""
     *others, last = (model_label(model, models) for model in spec.models)
-    listed, source = f"{', '.join(others)} and {last}" if others else last, model_label(spec.source or "", models)
+    listed, source = (
+        f"{', '.join(others)} and {last}" if others else last,
+        model_label(spec.source or "", models),
+    )
     dataset = DATASET_LABELS.get(spec.dataset, spec.dataset)
     return spec.caption or CAPTIONS[spec.kind].format(dataset=dataset, models=listed, source=source)

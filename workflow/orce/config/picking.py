@@ -87,7 +87,11 @@ def gives_logprobs(config: Config, name: str) -> bool:
 
 def splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
-    return sorted({*config.datasets[dataset].splits} - {SHOWN}) if config.models[name].trains else ["test"]
+    return (
+        sorted({*config.datasets[dataset].splits} - {SHOWN})
+        if config.models[name].trains
+        else ["test"]
+    )
 
 
 def trained_on(config: Config, dataset: str) -> str:
@@ -102,7 +106,9 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
     """
     own, trained = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
     same = own is not trained and (own.task, own.source) == (trained.task, trained.source)
-    shared = {name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits}
+    shared = {
+        name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits
+    }
     return {name: spec for name, spec in shared.items() if spec.origin == own.splits["test"].origin}
 
 
@@ -110,7 +116,8 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
     """Where a data set comes from, and how the tasks qa and choice read it."""
     spec = config.datasets[dataset]
     source = spec.source | written(spec, READING)
-    if isinstance(meaning := source.get("answer_is"), dict):  # as JSON has it: 0 as "0", true as "true"
+    # as JSON has it: 0 as "0", true as "true"
+    if isinstance(meaning := source.get("answer_is"), dict):
         source["answer_is"] = {str(value).lower(): option for value, option in meaning.items()}
     return source
 
@@ -146,7 +153,9 @@ def grading_gpus(config: Config) -> int:
 def calibrated_on(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
     if (fit := config.datasets[dataset].calibrate_on) is None:
-        raise BadInput(f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on")
+        raise BadInput(
+            f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on"
+        )
     return fit
 
 
@@ -171,7 +180,8 @@ def trials(config: Config) -> dict[str, dict[str, Any]]:
 
 def trainer(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
-    shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}  # a constant since the key went
+    # a constant since the key went
+    shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}
     return msgspec.convert(shared, Trainer)
 
 
@@ -190,14 +200,27 @@ def speed(config: Config) -> dict[str, Any]:
     }
 
 
-def written(section: Part, keys: Collection[str] = (), leave: Collection[str] = ()) -> dict[str, Any]:
+def written(
+    section: Part, keys: Collection[str] = (), leave: Collection[str] = ()
+) -> dict[str, Any]:
     """The keys of a section, or some of them, without those that are UNSET."""
     chosen = keys or [key for key in section.__struct_fields__ if key not in leave]
-    return {key: value for key, value in msgspec.to_builtins(section, str_keys=False).items() if key in chosen}
+    return {
+        key: value
+        for key, value in msgspec.to_builtins(section, str_keys=False).items()
+        if key in chosen
+    }
 
 
 def picked(
-    kind: type[T], config: Config, what: str, dataset: str, name: str, *sections: Part, loads: str = "", **more: Any
+    kind: type[T],
+    config: Config,
+    what: str,
+    dataset: str,
+    name: str,
+    *sections: Part,
+    loads: str = "",
+    **more: Any,
 ) -> T:
     """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else a value common to all cells.
 
@@ -218,7 +241,9 @@ def picked(
     }
     for section in sections:
         known |= written(section)
-    return kind(**{key: value for key, value in (known | more).items() if key in kind.__struct_fields__})
+    return kind(
+        **{key: value for key, value in (known | more).items() if key in kind.__struct_fields__}
+    )
 
 
 def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:

@@ -22,7 +22,8 @@ from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.runtime.preflight import tell_replaced
 
-OTHER_SETTINGS = Path(".snakemake/other_settings")  # names of kept files that today's settings would not make
+# names of kept files that today's settings would not make
+OTHER_SETTINGS = Path(".snakemake/other_settings")
 KEEP = "ORCE_KEEP"  # in the environment: such files are kept
 
 
@@ -52,7 +53,8 @@ class OnceSnakemakeSays(logging.Filter):
 def add_checks(logger: logging.Logger, checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
     """Have each check called once Snakemake says one of its beginnings."""
     for left in [each for each in logger.filters if isinstance(each, OnceSnakemakeSays)]:
-        logger.removeFilter(left)  # of an earlier run in this process, which ended before it said them
+        # of an earlier run in this process, which ended before it said them
+        logger.removeFilter(left)
     for beginnings, check in checks.items():
         logger.addFilter(OnceSnakemakeSays(beginnings, check))
 
@@ -70,7 +72,9 @@ def check_plan(workflow, config) -> None:
     kept = kept_files(workflow, set() if workflow.touch else made_now)
     if os.environ.get(KEEP):
         return
-    refuse_other_settings(otherwise_made(kept, config.evaluation.readout, unsealed_too=not workflow.touch))
+    refuse_other_settings(
+        otherwise_made(kept, config.evaluation.readout, unsealed_too=not workflow.touch)
+    )
 
 
 def kept_files(workflow, made_now: Collection) -> dict[str, list[str]]:
@@ -84,7 +88,9 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[str]]:
     taken = set()
     # The first file that a message names is then one that the others are made from.
     levels = workflow.dag.toposorted()
-    in_order = list(itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels))
+    in_order = list(
+        itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels)
+    )
     for job in in_order:
         outputs = outputs_of(job)
         planned.update(outputs)
@@ -113,11 +119,15 @@ def settings_of_its_rules(workflow, file: str) -> list[str]:
         settings = getattr(rule.params, "settings", None)
         match = next(filter(None, (output.match(file) for output in rule.output)), None)
         if settings is not None and match is not None:
-            found.append(settings(Wildcards(fromdict=match.groupdict())) if callable(settings) else settings)
+            found.append(
+                settings(Wildcards(fromdict=match.groupdict())) if callable(settings) else settings
+            )
     return found
 
 
-def otherwise_made(kept: dict[str, list[str]], readout: str, unsealed_too: bool) -> dict[str, list[str]]:
+def otherwise_made(
+    kept: dict[str, list[str]], readout: str, unsealed_too: bool
+) -> dict[str, list[str]]:
     """{file: what differs} of the kept files whose seal has other settings than today's, or names another input than is there.
 
     readout: of confidences, whose seal has it beside the settings. unsealed_too: also the files without a seal.
@@ -131,7 +141,9 @@ def otherwise_made(kept: dict[str, list[str]], readout: str, unsealed_too: bool)
             if unsealed_too:
                 differing[file] = ["no seal"]
             continue
-        differences = [differences_of(seal, json.loads(settings), readout) for settings in candidates]
+        differences = [
+            differences_of(seal, json.loads(settings), readout) for settings in candidates
+        ]
         if all(differences):
             differing[file] = differences[0]
         elif other_input := store.other_input(Path(file), seal):

@@ -35,12 +35,19 @@ def wildcards(config: Config) -> dict[str, str]:
     rewards, calibrations = either(registry.rewards), either(registry.calibrations())
     fitted = [name for name in registry.names("fitted") if name not in registry.calibrations()]
     combined = [name for name in fitted if registry.get(name).of]
-    of_kind = {kind: either(registry.names(kind)) for kind in ("prompted", "measured", "external", "stated")}
+    of_kind = {
+        kind: either(registry.names(kind))
+        for kind in ("prompted", "measured", "external", "stated")
+    }
     # A confidence LLM may be trained by the reward of an ablation, and for the answers of another model.
     stated = f"{of_kind['stated']}(-{rewards})?(-from-{either(config.models)})?"
-    uncalibrated = "|".join([of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, either(fitted)])
+    uncalibrated = "|".join(
+        [of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, either(fitted)]
+    )
     graded = [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
-    alignments = either("dpo" if reward == PAPER else f"dpo-{reward}" for reward in registry.rewards)
+    alignments = either(
+        "dpo" if reward == PAPER else f"dpo-{reward}" for reward in registry.rewards
+    )
     return of_kind | {
         "dataset": either(config.datasets),
         "model": either(config.models),
@@ -116,9 +123,14 @@ def hint_in_results(config: Config, target: str) -> str:
     if name.startswith("dpo-"):
         folders.append("dpo")
     if re.split(r"[-+]", name)[0] in known:
-        picking.judge(config, registry.parse(name).source or model)  # BadInput names the missing part
+        # BadInput names the missing part
+        picking.judge(config, registry.parse(name).source or model)
         folders.append("METHOD")
-    meant = [re.sub("^[^/]+", name, file) for file in FILES if "/" in file and file.split("/")[0] in folders]
+    meant = [
+        re.sub("^[^/]+", name, file)
+        for file in FILES
+        if "/" in file and file.split("/")[0] in folders
+    ]
     meant += [file for file in FILES if file.endswith(f"/{name}")]
     if meant:
         files = ", ".join(f"{Cell(dataset, model).folder}/{file}" for file in dict.fromkeys(meant))

@@ -25,9 +25,15 @@ Items = Sequence[tuple[Sample, Example]]
 # Whether the first of two answers to a question has the meaning of the second, None for unread, and the reply.
 Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 CPU_SECONDS = 3  # to fill in a template of a user's own
-MARKED = re.compile(r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE)
+MARKED = re.compile(
+    r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE
+)
 TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
-SHOWN = {"question": "Where is Lima?", "references": ["In Peru"], "answer": "It lies in South America"}
+SHOWN = {
+    "question": "Where is Lima?",
+    "references": ["In Peru"],
+    "answer": "It lies in South America",
+}
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -81,14 +87,24 @@ class Form:
         except BadInput:
             raise
         except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
-            raise BadInput(f"{path}: not a template with {', '.join(sample)} ({one_line(error)})") from None
-        words = self.right, self.wrong = getattr(module, "right", "yes"), getattr(module, "wrong", "no")
-        if not all(isinstance(word, str) and word.strip() for word in words) or self.right == self.wrong:
+            raise BadInput(
+                f"{path}: not a template with {', '.join(sample)} ({one_line(error)})"
+            ) from None
+        words = self.right, self.wrong = (
+            getattr(module, "right", "yes"),
+            getattr(module, "wrong", "no"),
+        )
+        if (
+            not all(isinstance(word, str) and word.strip() for word in words)
+            or self.right == self.wrong
+        ):
             expected = 'two words: {% set right, wrong = "yes", "no" %}'
             raise BadInput(f"{path}: right and wrong are {words}; expected {expected}")
         for name, value in sample.items():
             if (value if isinstance(value, str) else value[0]) not in str(module):
-                raise BadInput(f"{path}: does not show {name}; write {{{{ {name} }}}} where it belongs")
+                raise BadInput(
+                    f"{path}: does not show {name}; write {{{{ {name} }}}} where it belongs"
+                )
 
     def limit(self) -> Any:
         return process.within(CPU_SECONDS, f"{self.path}: to write a question")
@@ -103,9 +119,16 @@ class Form:
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
             verdict = verdict.strip(" \n\t\"'([*>-")
-            for right, word, opposite in ((True, self.right, self.wrong), (False, self.wrong, self.right)):
-                if begins := re.match(rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", verdict, re.IGNORECASE):
-                    contradicted = re.search(rf"\b{re.escape(opposite)}\b", verdict[begins.end() :], re.IGNORECASE)
+            for right, word, opposite in (
+                (True, self.right, self.wrong),
+                (False, self.wrong, self.right),
+            ):
+                if begins := re.match(
+                    rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", verdict, re.IGNORECASE
+                ):
+                    contradicted = re.search(
+                        rf"\b{re.escape(opposite)}\b", verdict[begins.end() :], re.IGNORECASE
+                    )
                     return None if contradicted else right
         return None
 
@@ -122,18 +145,31 @@ def texts(record: Sample) -> list[tuple[str | None, bool | int]]:
 
 def question(answer: str, example: Example, task: Task) -> Question:
     """What the grader is asked: an option shows its letter, commas join several spans of one reference."""
-    given = example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
-    shown = [task.display(gold, example) if isinstance(gold, str) else ", ".join(gold) for gold in given if gold]
+    given = (
+        example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
+    )
+    shown = [
+        task.display(gold, example) if isinstance(gold, str) else ", ".join(gold)
+        for gold in given
+        if gold
+    ]
     if not shown:
         remedy = "use grading: exact, or name fields.answer"
         raise BadInput(f"id {example['id']!r} has no reference to compare with; {remedy}")
     return Question(task.question(example), tuple(shown), task.display(answer, example))
 
 
-def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[Sample], list[dict], Counter]:
+def graded(
+    items: Items, verdicts: Sequence[Verdict], task: Task
+) -> tuple[list[Sample], list[dict], Counter]:
     """The records with the grader's grades, the answers that it grades otherwise than the task, and counts of answers."""
     by_question = {Question(v.question, v.references, v.answer): v for v in verdicts}
-    counts = Counter(asked=len(by_question), unread=sum(v.right is None for v in verdicts), only_grader=0, only_exact=0)
+    counts = Counter(
+        asked=len(by_question),
+        unread=sum(v.right is None for v in verdicts),
+        only_grader=0,
+        only_exact=0,
+    )
     records, differ = [], {}
     for record, example in items:
         grades: list[Any] = []
@@ -146,8 +182,12 @@ def graded(items: Items, verdicts: Sequence[Verdict], task: Task) -> tuple[list[
                 line: dict[str, Any] = {"id": record.id, "split": record.split} | asdict(asked)
                 line |= {"right": right, "raw": by_question[asked].raw, "exact": exact, "texts": 0}
                 differ.setdefault((record.key, answer), line)["texts"] += 1
-        greedy = record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
-        records.append(replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy))
+        greedy = (
+            record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
+        )
+        records.append(
+            replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy)
+        )
     return records, list(differ.values()), counts
 
 
@@ -163,14 +203,22 @@ def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
 def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
     """The groups of each question's answers; a comparison is unread if one order is unread and the other is not a no. One
     more answer of every question is compared at a time, so that a chunk's comparisons are made together."""
-    made = [Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk]
+    made = [
+        Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk
+    ]
     for index in range(1, max((len(item.answers) for item in made), default=0)):
         left = [item for item in made if index < len(item.answers)]
-        pairs = [(item, item.meanings.index(group)) for item in left for group in range(max(item.meanings) + 1)]
+        pairs = [
+            (item, item.meanings.index(group))
+            for item in left
+            for group in range(max(item.meanings) + 1)
+        ]
         both = [(item.question, item.answers[first], item.answers[index]) for item, first in pairs]
         replies = says([order for asked, a, b in both for order in ((asked, a, b), (asked, b, a))])
         joined: dict[tuple[str, str], int] = {}
-        for (item, first), two in zip(pairs, zip(replies[::2], replies[1::2], strict=True), strict=True):
+        for (item, first), two in zip(
+            pairs, zip(replies[::2], replies[1::2], strict=True), strict=True
+        ):
             read, raw = [same for same, _ in two], [text for _, text in two]
             same = None if None in read and False not in read else all(read)
             item.compared.append({"places": [first, index], "same": same, "raw": raw})
@@ -184,7 +232,9 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
 def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
     groups = dict(zip(distinct(record, example, task), item.meanings, strict=True))
-    meanings = [None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)]
+    meanings = [
+        None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)
+    ]
     greedy = replace(cast(Tested, record).greedy, meaning=meanings[-1])
     return replace(record, meanings=meanings[: len(record.answers)], greedy=greedy)
 

@@ -22,11 +22,15 @@ from orce.tasks.rows import Question, Record
 def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
     """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
     records: dict[str, tuple[str, Record]] = {}
-    columns = None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
+    columns = (
+        None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
+    )
     for where, record in tables.records(Path(given.path), columns, "id", *needed):
         name = rows.text((where, record), "id")
         if name in records:
-            raise BadInput(f"{where}: id {name!r} stands in {records[name][0].rpartition(', ')[2]} already")
+            raise BadInput(
+                f"{where}: id {name!r} stands in {records[name][0].rpartition(', ')[2]} already"
+            )
         records[name] = (where, record)
     return records
 
@@ -35,14 +39,19 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
     """Raises BadInput if a file lacks the record of a frozen example, or gives it another question."""
     if missing := [example["id"] for example in examples if example["id"] not in records]:
         message = f"no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none"
-        raise BadInput(f"{path}: {message}; ids must be those of the dataset (fields.id names their column)")
+        raise BadInput(
+            f"{path}: {message}; ids must be those of the dataset (fields.id names their column)"
+        )
     for example in examples:
         where, record = records[example["id"]]
         asked, own = record.get("question"), " ".join(example["question"].casefold().split())
         given = " ".join(asked.casefold().split()) if isinstance(asked, str) else own
-        if given not in own and own not in given:  # either may have an instruction or a passage around it
+        # either may have an instruction or a passage around it
+        if given not in own and own not in given:
             reason = f"its question is {short(asked)}, and that of id {example['id']!r} is {short(example['question'])}"
-            raise BadInput(f"{where}: {reason}; name the file of this dataset, or leave the key out")
+            raise BadInput(
+                f"{where}: {reason}; name the file of this dataset, or leave the key out"
+            )
 
 
 def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
@@ -50,9 +59,15 @@ def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
     empty answer, or null, counts as wrong; `judged` is true where judgements came with the answers."""
     if given.samples is None:
         where, keys = given.where.removeprefix("record"), ", ".join(given.more)
-        raise BadInput(f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {keys}".removeprefix(": "))
+        raise BadInput(
+            f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {keys}".removeprefix(
+                ": "
+            )
+        )
     marks = given.judgements or [None] * len(given.samples)
-    read = [judged(given.where, *pair, example, task) for pair in zip(given.samples, marks, strict=True)]
+    read = [
+        judged(given.where, *pair, example, task) for pair in zip(given.samples, marks, strict=True)
+    ]
     greedy = read[0]
     if given.greedy is not None and split in TESTED:
         greedy = judged(f"{given.where}, greedy", *given.greedy, example, task)
@@ -67,7 +82,9 @@ def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
     )
 
 
-def judged(where: str, text: str | None, correct: bool | None, example: Example, task: Task) -> Greedy:
+def judged(
+    where: str, text: str | None, correct: bool | None, example: Example, task: Task
+) -> Greedy:
     """The answer in a given text; `correct` None: the task compares with its references."""
     answer = task.extract(text, example) if text else None
     if correct is None:
@@ -84,10 +101,14 @@ def scored(record: Sample, answer: str | None, example: Example, task: Task) -> 
     if answer is None or (record.graded is not True and record.judged is not True):
         return Scored.of(answer, answer or "", task.score(answer, example))
     f1 = task.score(answer, example)["f1"] if record.graded is True else None
-    return Scored(answer=answer, raw=answer, correct=record.correct[record.answers.index(answer)], f1=f1)
+    return Scored(
+        answer=answer, raw=answer, correct=record.correct[record.answers.index(answer)], f1=f1
+    )
 
 
-def confidence(where: str, record: Record, greedy: Greedy, example: Example, task: Task) -> Confidence:
+def confidence(
+    where: str, record: Record, greedy: Greedy, example: Example, task: Task
+) -> Confidence:
     """The record of confidences.jsonl made from a given record: of its own answer, or else of the greedy answer."""
     stated, judgement = tables.probability(where, record["confidence"]), greedy
     answer, correct = rows.answered(where, record).own

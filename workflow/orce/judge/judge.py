@@ -23,7 +23,8 @@ from orce.text.marks import without_confidence
 
 __all__ = ["Judge", "load_judge"]
 READOUTS = ("stated", "mean", "mode")
-BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]  # the files of a hub model that are fetched beside its weights
+# the files of a hub model that are fetched beside its weights
+BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]
 
 
 class AsGiven:
@@ -42,7 +43,11 @@ class AsGiven:
     def display(answer: str | None, record: Any) -> str:
         if not record["choices"] or answer is None:
             return "(no answer)" if answer is None else without_confidence(answer).strip()
-        letter = answer if answer in [*choice.letters(record["choices"])] else choice.chosen(answer, record)
+        letter = (
+            answer
+            if answer in [*choice.letters(record["choices"])]
+            else choice.chosen(answer, record)
+        )
         return answer if letter is None else choice.display(letter, record)
 
 
@@ -75,7 +80,10 @@ class Judge:
         Raises BadInput naming the first record that is not of this form.
         """
         numbered = enumerate(records, 1)
-        while chunk := [(number, with_answer(record)) for number, record in itertools.islice(numbered, self.chunk)]:
+        while chunk := [
+            (number, with_answer(record))
+            for number, record in itertools.islice(numbered, self.chunk)
+        ]:
             for number, record in chunk:
                 try:
                     self.prompt(record)
@@ -86,9 +94,17 @@ class Judge:
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
         prompts = [self.prompt(record) for record in records]
-        answers = [record["answer"] or "" for record in records if self.task is AsGiven and not record.get("choices")]
+        answers = [
+            record["answer"] or ""
+            for record in records
+            if self.task is AsGiven and not record.get("choices")
+        ]
         stating = sum(without_confidence(answer) != answer for answer in answers)
-        process.count_prompts("had an answer that states its own confidence, which is taken off", stating, len(records))
+        process.count_prompts(
+            "had an answer that states its own confidence, which is taken off",
+            stating,
+            len(records),
+        )
         stated = self.reader.state(prompts, mode=self.readout == "mode")
         return [
             record | {"confidence": getattr(result, self.readout)} | result.written()
@@ -106,10 +122,15 @@ class Judge:
             messages = tasks.judge_prompt(self.task, shown, record["answer"])
             messages[0]["content"].encode()
         except (KeyError, TypeError, IndexError) as error:
-            raise BadInput(f"the task cannot show this record ({type(error).__name__}: {error})") from None
+            raise BadInput(
+                f"the task cannot show this record ({type(error).__name__}: {error})"
+            ) from None
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
-        length = len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs)) + STATEMENT_TOKENS
+        length = (
+            len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs))
+            + STATEMENT_TOKENS
+        )
         if self.longest is not None and length > self.longest:
             raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
         return messages
@@ -128,7 +149,9 @@ def with_answer(record: dict) -> dict:
 def check(record: dict) -> None:
     """Raises BadInput if a record is not of the form that Judge reads."""
     if not isinstance(record, dict):
-        raise BadInput(f"expected an object with question and answer, found {type(record).__name__}")
+        raise BadInput(
+            f"expected an object with question and answer, found {type(record).__name__}"
+        )
     for key in ("question", "answer"):
         if key not in record:
             raise BadInput(f"no key {key!r}; needed keys are question, answer")
@@ -140,21 +163,31 @@ def check(record: dict) -> None:
             raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
     texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
     if choices is not None and not (texts and 2 <= len(choices) <= 26):
-        raise BadInput(f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none")
+        raise BadInput(
+            f"'choices' is {choices!r}; expected a list of 2 to 26 texts, or null for none"
+        )
 
 
 # Which weights
 
 
 def load_judge(
-    model: Annotated[str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"] = None,
+    model: Annotated[
+        str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"
+    ] = None,
     base: Annotated[
         str | None, "the model under an adapter, if not the recorded one; alone: an untrained model"
     ] = None,
-    device: Annotated[str | None, "cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if any)"] = None,
-    dtype: Annotated[Literal["float32", "bfloat16", "float16"] | None, "default: as in training"] = None,
+    device: Annotated[
+        str | None, "cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if any)"
+    ] = None,
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None, "default: as in training"
+    ] = None,
     template_kwargs: Annotated[dict[str, Any] | None, "a JSON object for the chat template"] = None,
-    task: Annotated[str | None, "show records as this task does (default: by what they hold)"] = None,
+    task: Annotated[
+        str | None, "show records as this task does (default: by what they hold)"
+    ] = None,
     readout: Annotated[Literal["stated", "mean", "mode"], "what `confidence` is"] = "stated",
     batch_tokens: Annotated[int, "tokens of the prompts computed together"] = USUAL["batch_tokens"],
     chunk: Annotated[int, "records in memory, and between two writes"] = 512,
@@ -166,7 +199,9 @@ def load_judge(
     if folder is not None:
         store.verified_folder(folder, partial=True)
     elif base is None:
-        raise BadInput("no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained")
+        raise BadInput(
+            "no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained"
+        )
     settings = model_settings(folder, base, device, dtype, template_kwargs)
     lm = language_model.load(settings, None if folder is None else str(folder))
     return Judge(lm, task, readout, batch_tokens, chunk)
@@ -184,14 +219,20 @@ def model_settings(
 
     recorded: dict[str, Any] = {}
     if folder is not None and (folder / "manifest.json").exists():
-        recorded = store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
+        recorded = (
+            store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
+        )
     device = language_model.device_or_free(device)
-    source = as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
+    source = (
+        as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
+    )
     return Model(
         source=typed(Source, source),
         device=device,
         dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
-        template_kwargs=recorded.get("template_kwargs") if template_kwargs is None else template_kwargs,
+        template_kwargs=recorded.get("template_kwargs")
+        if template_kwargs is None
+        else template_kwargs,
     )
 
 
@@ -208,7 +249,9 @@ def as_source(name: str) -> dict[str, Any]:
     if Path(name).is_dir():
         return {"path": name}
     if hub.count("/") != 1:
-        raise BadInput(f"{public(name)}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION")
+        raise BadInput(
+            f"{public(name)}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION"
+        )
     return {"hub": hub, "revision": revision or None}
 
 
@@ -223,7 +266,9 @@ def located(model: str) -> Path:
         return snapshot(source["hub"], source["revision"])
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
-        raise BadInput(f"{model}: no such folder, and it cannot be fetched from the hub ({reason})") from None
+        raise BadInput(
+            f"{model}: no such folder, and it cannot be fetched from the hub ({reason})"
+        ) from None
 
 
 def snapshot(hub: str, revision: str | None = None) -> Path:
@@ -233,11 +278,17 @@ def snapshot(hub: str, revision: str | None = None) -> Path:
 
     def fetched(names: Iterable[str]) -> Path:
         leave = ["*/*", "consolidated*"]
-        return Path(snapshot_download(hub, revision=revision, allow_patterns=[*names], ignore_patterns=leave))
+        return Path(
+            snapshot_download(
+                hub, revision=revision, allow_patterns=[*names], ignore_patterns=leave
+            )
+        )
 
     index = fetched(BESIDE) / "model.safetensors.index.json"
     return fetched(
-        {*json.loads(index.read_text())["weight_map"].values()} if index.exists() else ["*model.safetensors"]
+        {*json.loads(index.read_text())["weight_map"].values()}
+        if index.exists()
+        else ["*model.safetensors"]
     )
 
 

@@ -23,10 +23,14 @@ from orce.llm.language_model import LanguageModel
 from orce.llm.trie import TokenTrie, token_logprobs
 from orce.runtime import process
 
-Sample = Callable[[int, np.ndarray], list[int]]  # (index of the prompt, log P [101]) -> percents sampled for it
-STATEMENT_TOKENS = 12  # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
+# (index of the prompt, log P [101]) -> percents sampled for it
+Sample = Callable[[int, np.ndarray], list[int]]
+# "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
+STATEMENT_TOKENS = 12
 MASS = 0.9  # of the 101 values; prompts that give them less are counted
-SHARE = 1e-3  # of the 101 values' probability: less likely ones are not fed to the model to know whether the turn ends there
+# of the 101 values' probability: less likely ones are not fed to the model to know whether the turn
+# ends there
+SHARE = 1e-3
 
 
 @cache
@@ -36,7 +40,10 @@ def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
     Where a longer value continues a shorter one (70 after 7), the shorter one's path has the end of the turn as well. The
     other values are leaves: to know whether the turn ends there, the model has to be fed with them too.
     """
-    values = [tokenizer(statement(percent), add_special_tokens=False)["input_ids"] for percent in range(101)]
+    values = [
+        tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
+        for percent in range(101)
+    ]
     plain = TokenTrie.of(values)
     ends = [[tokenizer.eos_token_id] * bool(plain.children(path[-1])) for path in plain.paths]
     whole = [] if ended is None else [completion_ids(tokenizer, statement(ended))]
@@ -59,7 +66,8 @@ class Reading:
     greedy: int  # the percent of constrained greedy decoding
     text: str | None = None  # free greedy text, if asked for
     sampled: Sequence[int] = ()  # percents sampled from the distribution, if asked for
-    sampled_logprobs: Sequence[float] = ()  # log P of the turns that state them; DPO calls it log pi(z | prompt)
+    # log P of the turns that state them; DPO calls it log pi(z | prompt)
+    sampled_logprobs: Sequence[float] = ()
 
     @property
     def stated(self) -> float | None:
@@ -107,9 +115,13 @@ class TransformersReader(CachedModel):
         self._end = lm.tokenizer.eos_token_id
         ended = [self.trie.tokens[path[-1]] == self._end for path in self.trie.paths]
         self._leaves = np.flatnonzero(np.logical_not(ended))
-        self._ends = [self.trie.children(self.trie.paths[percent][-2]) for percent in np.flatnonzero(ended)]
+        self._ends = [
+            self.trie.children(self.trie.paths[percent][-2]) for percent in np.flatnonzero(ended)
+        ]
 
-    def state(self, prompts: Sequence[Messages], constrained: bool = False, mode: bool = False) -> list[Stated]:
+    def state(
+        self, prompts: Sequence[Messages], constrained: bool = False, mode: bool = False
+    ) -> list[Stated]:
         """Stated confidences.
 
         The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
@@ -122,7 +134,9 @@ class TransformersReader(CachedModel):
         for reading in self.read(prompts, state_text=not constrained):
             if not math.isfinite(mean := reading.mean):
                 remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
-                raise BadInput(f"the confidence LLM's probabilities are not finite numbers; {remedy}")
+                raise BadInput(
+                    f"the confidence LLM's probabilities are not finite numbers; {remedy}"
+                )
             raw, confidence = reading.text or "", reading.stated
             if retried := confidence is None:
                 again = statement(reading.greedy)
@@ -130,21 +144,30 @@ class TransformersReader(CachedModel):
             differ += confidence != reading.greedy / 100
             kept = reading.mode if mode else UNSET
             stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
-        process.count_prompts("have another value in free text than by constrained decoding", differ, len(prompts))
+        process.count_prompts(
+            "have another value in free text than by constrained decoding", differ, len(prompts)
+        )
         few = sum(record.mass < MASS for record in stated)
-        process.count_prompts(f"have less than {MASS:.0%} of their probability on 0 to 100 percent", few, len(prompts))
+        process.count_prompts(
+            f"have less than {MASS:.0%} of their probability on 0 to 100 percent", few, len(prompts)
+        )
         return stated
 
-    def read(self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
+    def read(
+        self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None
+    ) -> list[Reading]:
         """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
         return self.read_ids(self.ids(prompts, STATEMENT_TOKENS), state_text, sample)
 
-    def read_ids(self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None) -> list[Reading]:
+    def read_ids(
+        self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None
+    ) -> list[Reading]:
         trie = self.trie
 
         def work(batch: list[int], cache: KVCache) -> list[Reading]:
             following = cache.extend([trie.branches()] * len(batch)).unflatten(0, (len(batch), -1))
-            logits = torch.cat([cache.logits.unsqueeze(1), following], dim=1)  # [B, 1 + inner nodes, V]
+            # [B, 1 + inner nodes, V]
+            logits = torch.cat([cache.logits.unsqueeze(1), following], dim=1)
             row, token = (
                 torch.tensor(each, device=logits.device).expand(len(batch), -1)
                 for each in (trie.logit_rows, trie.tokens)
@@ -154,7 +177,10 @@ class TransformersReader(CachedModel):
             greedy = [greedy_value(each, trie) for each in constrained.tolist()]
             sampled = [[] for _ in batch]
             if sample is not None:
-                sampled = [sample(i, each) for i, each in zip(batch, self._values(constrained), strict=True)]
+                sampled = [
+                    sample(i, each)
+                    for i, each in zip(batch, self._values(constrained), strict=True)
+                ]
             certain = (logits.argmax(-1).gather(1, row) == token).tolist()
             fed = [self._fed(*each) for each in zip(begun, greedy, sampled, strict=True)]
             readings = []
@@ -162,10 +188,13 @@ class TransformersReader(CachedModel):
                 turns, ends = begun[b].copy(), after[:, self._end] - after.logsumexp(-1)
                 turns[fed[b]] += ends.double().cpu().numpy()
                 usual = np.logaddexp.reduce(turns[fed[b]]) - np.logaddexp.reduce(begun[b][fed[b]])
-                turns[np.setdiff1d(self._leaves, fed[b])] += usual  # unlikely: taken to end as the others do
+                # unlikely: taken to end as the others do
+                turns[np.setdiff1d(self._leaves, fed[b])] += usual
                 freely = state_text and self._freely(greedy[b], certain[b], fed[b], after)
                 text, drawn = statement(greedy[b]) if freely else None, turns[sampled[b]].tolist()
-                readings.append(Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn))
+                readings.append(
+                    Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn)
+                )
             if state_text:
                 self._add_texts(cache, readings)
             return readings
@@ -181,15 +210,23 @@ class TransformersReader(CachedModel):
 
     def _values(self, nodes: torch.Tensor) -> np.ndarray:
         """log P of the 101 paths, float64 [B, 101]."""
-        return torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1).double().cpu().numpy()
+        return (
+            torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1)
+            .double()
+            .cpu()
+            .numpy()
+        )
 
     def _fed(self, begun: np.ndarray, greedy: int, sampled: list[int]) -> list[int]:
         """The leaves after which the turn's end is computed: the likely ones, and those that are stated or sampled."""
         likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SHARE))
-        first = self._leaves[begun[self._leaves].argmax()]  # likely or not: the end after others is taken from some
+        # likely or not: the end after others is taken from some
+        first = self._leaves[begun[self._leaves].argmax()]
         return np.intersect1d(self._leaves, [first, *likely, greedy, *sampled]).tolist()
 
-    def _freely(self, percent: int, certain: list[bool], fed: list[int], after: torch.Tensor) -> bool:
+    def _freely(
+        self, percent: int, certain: list[bool], fed: list[int], after: torch.Tensor
+    ) -> bool:
         """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest, and so is the end."""
         ended = percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
         return ended and all(certain[node] for node in self.trie.paths[percent])
@@ -202,12 +239,16 @@ class TransformersReader(CachedModel):
         cache.keep_rows(rest)
         samplers = [TokenSampler(0, 0, 1.0) for _ in rest]
         branches = sample_continuations(cache, samplers, 1, STATEMENT_TOKENS, self.lm.ends)
-        texts = self.lm.tokenizer.batch_decode([branch.tokens for (branch,) in branches], skip_special_tokens=True)
+        texts = self.lm.tokenizer.batch_decode(
+            [branch.tokens for (branch,) in branches], skip_special_tokens=True
+        )
         for i, text in zip(rest, texts, strict=True):
             readings[i].text = text
 
     def _logits_after(self, cache: KVCache, percents: list[list[int]]) -> tuple[torch.Tensor, ...]:
         """Logits of what follows some leaves of each prompt, where the trie's inner nodes are cached: B x [values, V]."""
         nodes = [[self.trie.paths[percent][-1] for percent in mine] for mine in percents]
-        logits = cache.extend([[(self.trie.tokens[node], self._before[node]) for node in mine] for mine in nodes])
+        logits = cache.extend(
+            [[(self.trie.tokens[node], self._before[node]) for node in mine] for mine in nodes]
+        )
         return logits.split([len(mine) for mine in nodes])

@@ -27,12 +27,14 @@ from orce.artefacts.records import Messages
 from orce.errors import BadInput
 from orce.runtime import process
 
-DATE = "26 Jul 2024"  # the date that Llama 3.1's and 3.2's own template takes where there is no clock
+# the date that Llama 3.1's and 3.2's own template takes where there is no clock
+DATE = "26 Jul 2024"
 FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
 CPU_SECONDS = 3  # to write a prompt; a usual template takes milliseconds
 MEMORY = 2**29  # bytes, of a template's trial; a usual one takes kilobytes
 MEMORY_EXIT, LATE_EXIT = 3, 4
-OPENS, CLOSES = "\ufdd0", "\ufdd1"  # begin and end the mark of a cut; Unicode will never make them characters
+# begin and end the mark of a cut; Unicode will never make them characters
+OPENS, CLOSES = "\ufdd0", "\ufdd1"
 BRACKETED = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)  # <think>, [INST], <|im_end|>
 # What looks like a control token where the tokenizer is not known.
 CONTROL_LIKE = re.compile(
@@ -43,7 +45,9 @@ _TRIED: set[str] = set()  # chat templates, with their arguments
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
-def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None = None) -> list[int]:
+def prompt_ids(
+    tokenizer, messages: Messages, template_kwargs: dict[str, Any] | None = None
+) -> list[int]:
     """Token ids of a conversation, up to the start of the assistant's next turn. The template's own markers are control
     tokens; it sees those in the turns cut, and takes none of them for its own."""
     contents, mark = _marked(tokenizer, [turn["content"] for turn in messages])
@@ -52,13 +56,18 @@ def prompt_ids(tokenizer, messages: Messages, template_kwargs: dict[str, Any] | 
 
 
 def prompts_ids(
-    tokenizer, conversations: Iterable[Messages], template_kwargs: dict[str, Any] | None = None, keep: bool = False
+    tokenizer,
+    conversations: Iterable[Messages],
+    template_kwargs: dict[str, Any] | None = None,
+    keep: bool = False,
 ) -> list[list[int]]:
     """`prompt_ids` of many conversations, tokenized together. keep: for the next call that asks for them, and no longer. An
     engine is sized by its longest prompt before it starts, and sees the same prompts again when it generates."""
     conversations = list(conversations)
     known = _KEPT.setdefault(f"{tokenizer.name_or_path} {template_kwargs}", {})
-    keys = [tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations]
+    keys = [
+        tuple((turn["role"], turn["content"]) for turn in messages) for messages in conversations
+    ]
     ids = {i: known.pop(key).tolist() for i, key in enumerate(keys) if key in known}
     missing, pattern = [i for i in range(len(keys)) if i not in ids], _pattern(tokenizer)
     held = [i for i in missing if any(pattern.search(turn["content"]) for turn in conversations[i])]
@@ -88,7 +97,11 @@ def completion_ids(tokenizer, text: str) -> list[int]:
 
 def _marked(tokenizer, texts: list[str]) -> tuple[list[str], str]:
     """The texts with a mark after the first character of every control token in them, and the mark, which is in no text."""
-    taken = {int(number) for text in texts for number in re.findall(f"{OPENS}([0-9]{{1,9}}){CLOSES}", text)}
+    taken = {
+        int(number)
+        for text in texts
+        for number in re.findall(f"{OPENS}([0-9]{{1,9}}){CLOSES}", text)
+    }
     mark = f"{OPENS}{next(number for number in itertools.count() if number not in taken)}{CLOSES}"
     return [_pattern(tokenizer).sub(lambda start: start[0] + mark, text) for text in texts], mark
 
@@ -99,7 +112,9 @@ def _pieces_ids(tokenizer, text: str, mark: str) -> list[int]:
     first, *rest = text.split(mark)
     ids = tokenizer(first, add_special_tokens=False)["input_ids"]
     for piece in rest:
-        lead, *following = tokenizer(tokenizer.eos_token + piece, add_special_tokens=False)["input_ids"]
+        lead, *following = tokenizer(tokenizer.eos_token + piece, add_special_tokens=False)[
+            "input_ids"
+        ]
         assert lead == tokenizer.eos_token_id
         ids += following
     return ids
@@ -120,21 +135,32 @@ def control_tokens(tokenizer) -> dict[int, str]:
     """The tokens that others' text must not become, by id: all special ones, and added ones in brackets (<think>). Other
     added tokens, such as runs of spaces, are ordinary text that a tokenizer has a short form for."""
     added = getattr(tokenizer, "added_tokens_decoder", {})
-    special = set(tokenizer.all_special_ids) | {token for token, entry in added.items() if entry.special}
+    special = set(tokenizer.all_special_ids) | {
+        token for token, entry in added.items() if entry.special
+    }
     texts = {token: str(entry) for token, entry in added.items()}
     texts |= dict(zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True))
-    return {token: text for token, text in texts.items() if token in special or BRACKETED.fullmatch(text)}
+    return {
+        token: text
+        for token, text in texts.items()
+        if token in special or BRACKETED.fullmatch(text)
+    }
 
 
 def render(
-    tokenizer, messages: list[dict[str, str]], template_kwargs: dict[str, Any] | None = None, opens: bool = True
+    tokenizer,
+    messages: list[dict[str, str]],
+    template_kwargs: dict[str, Any] | None = None,
+    opens: bool = True,
 ) -> str:
     """The text of a conversation, the same on any day. opens: with the start of the assistant's next turn. Where a template
     asks for today's date it gets template_kwargs' `date_string`, or DATE. Raises BadInput for a template that does not end."""
     options = template_kwargs or {}
     clock = {"strftime_now": lambda form: _date(options.get("date_string", DATE)).strftime(form)}
     how = {"tokenize": False, "add_generation_prompt": opens} | clock | options
-    with process.within(CPU_SECONDS, f"{tokenizer.name_or_path}: its chat template, to write a prompt,"):
+    with process.within(
+        CPU_SECONDS, f"{tokenizer.name_or_path}: its chat template, to write a prompt,"
+    ):
         return tokenizer.apply_chat_template(messages, **how)
 
 
@@ -145,7 +171,9 @@ def _date(text: str) -> datetime:
     raise ValueError(f"date_string is {text!r}, not a date such as {DATE!r}")
 
 
-def check_template(tokenizer, model: str, template_kwargs: dict[str, Any] | None, ends: set[int]) -> None:
+def check_template(
+    tokenizer, model: str, template_kwargs: dict[str, Any] | None, ends: set[int]
+) -> None:
     """Raises BadInput if a tokenizer cannot make prompts, or ends its turns with a token that is not in `ends`.
 
     The latter are LLaMA-3 snapshots older than 2024-05: their eos is <|end_of_text|>, but a turn ends with <|eot_id|>.
@@ -158,24 +186,33 @@ def check_template(tokenizer, model: str, template_kwargs: dict[str, Any] | None
             "template as chat_template.jinja beside its tokenizer.json"
         )
     answer = statement(50)
-    turns = [{"role": "user", "content": "How sure are you?"}, {"role": "assistant", "content": answer}]
+    turns = [
+        {"role": "user", "content": "How sure are you?"},
+        {"role": "assistant", "content": answer},
+    ]
 
     def rendered() -> tuple[str, str]:
-        return render(tokenizer, turns[:1], template_kwargs), render(tokenizer, turns, template_kwargs, opens=False)
+        return render(tokenizer, turns[:1], template_kwargs), render(
+            tokenizer, turns, template_kwargs, opens=False
+        )
 
     _try(rendered, model, f"{tokenizer.chat_template} {template_kwargs}")
     try:
         prompt, text = rendered()
     except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
-        raise BadInput(f"{model}: its chat template fails with template_kwargs {template_kwargs} ({reason})") from None
+        raise BadInput(
+            f"{model}: its chat template fails with template_kwargs {template_kwargs} ({reason})"
+        ) from None
     for turn, shown in zip(turns, (prompt, text), strict=True):
         if turn["content"] not in shown:
             raise BadInput(
                 f"{model}: its chat template leaves out what the {turn['role']} says; take the template of the model's "
                 "makers (chat_template.jinja)"
             )
-    following = tokenizer(text.rpartition(answer)[2].lstrip(), add_special_tokens=False)["input_ids"]
+    following = tokenizer(text.rpartition(answer)[2].lstrip(), add_special_tokens=False)[
+        "input_ids"
+    ]
     if following and following[0] not in ends and following[0] in control_tokens(tokenizer):
         names = ", ".join(tokenizer.convert_ids_to_tokens(sorted(ends)))
         raise BadInput(
@@ -213,7 +250,11 @@ def _try(rendered: Callable[[], object], model: str, key: str) -> None:
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if status:
         late = f"takes more than {CPU_SECONDS} s"
-        took = {MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB", LATE_EXIT: late, -signal.SIGXCPU: late}
+        took = {
+            MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB",
+            LATE_EXIT: late,
+            -signal.SIGXCPU: late,
+        }
         raise BadInput(
             f"{model}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
             "for ever: compare it with the template of the model's makers"

@@ -15,15 +15,25 @@ import torch
 from orce.errors import BadInput
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import LanguageModel, config_of, prompt_lengths
-from orce.llm.trie import OWN_ATTENTION, additive_mask, check_window, common_prefix, padded_batches, sliding_window
+from orce.llm.trie import (
+    OWN_ATTENTION,
+    additive_mask,
+    check_window,
+    common_prefix,
+    padded_batches,
+    sliding_window,
+)
 from orce.runtime import process
 
 with process.without_unused():
     from transformers import AttentionInterface, DynamicCache
 
 ATTENTION = "orce_branches"
-UNSUPPORTED = ("softcap", "s_aux", "position_bias")  # attention features of some families that this kernel lacks
-REMEDY = "the engine transformers lacks this; set engine.name to vllm for answers, or take another model"
+# attention features of some families that this kernel lacks
+UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+REMEDY = (
+    "the engine transformers lacks this; set engine.name to vllm for answers, or take another model"
+)
 
 
 class KVCache:
@@ -57,14 +67,20 @@ class KVCache:
         ids, positions, real = torch.zeros(3, len(prompts), width, dtype=torch.long)
         for b, prompt in enumerate(prompts):
             own = slice(self.longest - len(prompt), None)
-            ids[b, own], positions[b, own] = torch.tensor(prompt[shared:]), torch.arange(shared, len(prompt))
+            ids[b, own], positions[b, own] = (
+                torch.tensor(prompt[shared:]),
+                torch.arange(shared, len(prompt)),
+            )
             real[b, own] = True
         real = real.bool()
         self.real = real.to(self.device)
         visible = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
-        visible |= torch.eye(width, dtype=torch.bool)  # padding attends to itself: a softmax over nothing would be nan
+        # padding attends to itself: a softmax over nothing would be nan
+        visible |= torch.eye(width, dtype=torch.bool)
         prefix = torch.ones(len(prompts), width, shared, dtype=torch.bool)
-        mask = additive_mask(torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device), self.model.dtype)
+        mask = additive_mask(
+            torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device), self.model.dtype
+        )
         # A tensor, not an int: a slice would make the LM head reread its weights for every row.
         last = torch.tensor([width - 1])
         return self._forward(ids, positions, cache, last, attention_mask=mask)[:, 0]
@@ -101,7 +117,9 @@ class KVCache:
         config = self.model.config
         usual, config._attn_implementation = config._attn_implementation, ATTENTION
         try:
-            logits = self._forward([tokens], positions.unsqueeze(0), self, len(tokens), branches=(self, mask))
+            logits = self._forward(
+                [tokens], positions.unsqueeze(0), self, len(tokens), branches=(self, mask)
+            )
         finally:
             config._attn_implementation = usual
         self.appended += self.width
@@ -110,7 +128,9 @@ class KVCache:
     def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
         """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
         new = (self.pad(packed[0].transpose(0, 1)) for packed in (keys, values))
-        self.own[layer] = tuple(torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True))
+        self.own[layer] = tuple(
+            torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True)
+        )
         return self.own[layer]
 
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
@@ -120,16 +140,24 @@ class KVCache:
         return padded
 
     def drop_appended(self) -> None:
-        self.own = [tuple(kept[:, :, : kept.size(2) - self.appended] for kept in pair) for pair in self.own]
+        self.own = [
+            tuple(kept[:, :, : kept.size(2) - self.appended] for kept in pair) for pair in self.own
+        ]
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
         index = torch.tensor(rows, device=self.device)
         self.own = [tuple(kept[index.to(kept.device)] for kept in pair) for pair in self.own]
-        self.lengths, self.real, self.logits = self.lengths[index], self.real[index], self.logits[index]
+        self.lengths, self.real, self.logits = (
+            self.lengths[index],
+            self.real[index],
+            self.logits[index],
+        )
 
 
-def branch_attention(module, query, key, value, attention_mask, scaling=None, branches=None, **features):
+def branch_attention(
+    module, query, key, value, attention_mask, scaling=None, branches=None, **features
+):
     """Attention of T packed tokens, query [1, Hq, T, D], to the shared prefix and to their own prompt's columns.
 
     A transformers attention function. key, value: [B, H, C, D] as KVCache.update returns them; branches: (the
@@ -165,7 +193,8 @@ def branch_attention(module, query, key, value, attention_mask, scaling=None, br
 AttentionInterface.register(ATTENTION, branch_attention)
 
 
-Work = Callable[[list[int], KVCache], Iterable]  # (the indices of a batch, its cache) -> a result for each
+# (the indices of a batch, its cache) -> a result for each
+Work = Callable[[list[int], KVCache], Iterable]
 
 
 class CachedModel:
@@ -179,10 +208,15 @@ class CachedModel:
         """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding window."""
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
-        known, highest = self.lm.model.get_input_embeddings().num_embeddings, max(map(max, ids), default=0)
+        known, highest = (
+            self.lm.model.get_input_embeddings().num_embeddings,
+            max(map(max, ids), default=0),
+        )
         if highest >= known:
             token = f"{self.lm.tokenizer.decode([highest])!r} is token {highest} of the tokenizer"
-            raise BadInput(f"{token}, and the model has {known} embeddings; give it its own tokenizer")
+            raise BadInput(
+                f"{token}, and the model has {known} embeddings; give it its own tokenizer"
+            )
         return ids
 
     def computed(
@@ -190,8 +224,14 @@ class CachedModel:
     ) -> list[Any]:
         """For each prompt its result of `work`. more: tokens that will follow each. parts: cuts a batch into smaller ones."""
         results: dict[int, Any] = {}
-        for batch in (smaller for whole in padded_batches(ids, self.batch_tokens, more) for smaller in parts(whole)):
-            results |= zip(batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True)
+        for batch in (
+            smaller
+            for whole in padded_batches(ids, self.batch_tokens, more)
+            for smaller in parts(whole)
+        ):
+            results |= zip(
+                batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True
+            )
         return [results[i] for i in range(len(ids))]
 
     def close(self) -> None:

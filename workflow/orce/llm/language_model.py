@@ -35,10 +35,10 @@ with process.without_unused():
     )
     from transformers.utils import logging
 
-PICKLED = "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
-OWN_CODE = (
-    "it needs Python code of its own (auto_map), which is never run; take a model whose class is part of transformers"
+PICKLED = (
+    "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 )
+OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class is part of transformers"
 # What old checkpoints have and a model does without, beside what transformers itself leaves out in silence (rotary inv_freq, for
 # one): GPT-2's causal masks, which were saved as buffers, and the pooler of an encoder that classifies without it.
 LEFT_OVER = re.compile(r"\battn\.(masked_)?bias$|\battention\.(masked_)?bias$|\bpooler\.")
@@ -70,16 +70,24 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     expected = "expected a model folder in the Hugging Face format"
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; {expected}")
-    if not any((folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-        raise BadInput(f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights")
+    if not any(
+        (folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
+    ):
+        raise BadInput(
+            f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights"
+        )
     if not any(folder.glob("*.safetensors")):
-        pickled = "".join(f". {path.name} is not read: {PICKLED}" for path in [*folder.glob("*.bin")][:1])
+        pickled = "".join(
+            f". {path.name} is not read: {PICKLED}" for path in [*folder.glob("*.bin")][:1]
+        )
         raise BadInput(f"{folder}: no weights (*.safetensors); {expected}{pickled}")
     return str(folder), None
 
 
 def vocabulary(
-    source: Source | Mapping[str, Any], template_kwargs: dict[str, Any] | None = None, taught: bool = False
+    source: Source | Mapping[str, Any],
+    template_kwargs: dict[str, Any] | None = None,
+    taught: bool = False,
 ) -> tuple[Any, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 
@@ -113,7 +121,10 @@ def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> 
     """Tokens of each prompt, for a model whose weights are not loaded yet."""
     model = typed(Model, settings)
     tokenizer, _ = vocabulary(model.source, model.template_kwargs or None)
-    return [len(ids) for ids in prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)]
+    return [
+        len(ids)
+        for ids in prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)
+    ]
 
 
 def device_or_free(name: str | None) -> str:
@@ -129,7 +140,9 @@ def device_or_free(name: str | None) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def load(settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False) -> LanguageModel:
+def load(
+    settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False
+) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
     weights: a folder made by a training step, an adapter over that model or a whole model that replaces it. trainable:
@@ -208,7 +221,9 @@ def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM
     logging.set_verbosity_error()  # in place of its table of keys
     try:
         with explained(f"{path}: the weights cannot be loaded"):
-            model, found = kind.from_pretrained(path, output_loading_info=True, ignore_mismatched_sizes=True, **options)
+            model, found = kind.from_pretrained(
+                path, output_loading_info=True, ignore_mismatched_sizes=True, **options
+            )
     finally:
         logging.set_verbosity(verbosity)
     problems = unfit(
@@ -218,8 +233,12 @@ def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM
     )
     if problems:
         lost = "what is missing would be random numbers, and what is unknown left out"
-        remedy = f"{lost}; save the whole model, and not its wrapper, by save_pretrained of transformers"
-        raise BadInput(f"{path}: not the weights of its config.json ({type(model).__name__}): {problems}; {remedy}")
+        remedy = (
+            f"{lost}; save the whole model, and not its wrapper, by save_pretrained of transformers"
+        )
+        raise BadInput(
+            f"{path}: not the weights of its config.json ({type(model).__name__}): {problems}; {remedy}"
+        )
     return model
 
 
@@ -231,9 +250,13 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
     folder, base = Path(adapter), model.config.name_or_path or "the model"
     # A pickle can run code, and so can a module that a config names.
     if not (folder / "adapter_model.safetensors").exists():
-        raise BadInput(f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read")
+        raise BadInput(
+            f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read"
+        )
     if json.loads((folder / "adapter_config.json").read_text()).get("megatron_config"):
-        raise BadInput(f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null")
+        raise BadInput(
+            f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null"
+        )
     with explained(f"{adapter}: the adapter does not fit {base}"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is counted here
         # As PeftModel.from_pretrained does, which does not say what it found.
@@ -248,7 +271,8 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
         with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
             theirs = {key: tensors.get_slice(key).get_shape() for key in tensors.keys()}  # noqa: SIM118 (not a mapping)
     ours = {_saved(key): tensor.shape for key, tensor in wrapped.state_dict().items()}
-    missing = {_saved(key) for key in found.missing_keys}  # PEFT counts those of another shape among them
+    # PEFT counts those of another shape among them
+    missing = {_saved(key) for key in found.missing_keys}
     shapes = {key: (theirs[key], ours[key]) for key in missing & theirs.keys()}
     if problems := unfit(missing - shapes.keys(), map(_saved, found.unexpected_keys), shapes):
         remedy = "save all of it by save_pretrained of peft, and load it over the model that it was trained on"
@@ -261,9 +285,14 @@ def _saved(key: str) -> str:
     return re.sub(r"\.default(?=\.|$)", "", key)
 
 
-def unfit(missing: Iterable[str], unknown: Iterable[str], shapes: Mapping[str, tuple[Any, Any]]) -> str:
+def unfit(
+    missing: Iterable[str], unknown: Iterable[str], shapes: Mapping[str, tuple[Any, Any]]
+) -> str:
     """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: {key: (in the file, in the model)}."""
-    shaped = [f"{key}, which is {[*theirs]} in place of {[*ours]}" for key, (theirs, ours) in shapes.items()]
+    shaped = [
+        f"{key}, which is {[*theirs]} in place of {[*ours]}"
+        for key, (theirs, ours) in shapes.items()
+    ]
     kinds = {"missing": missing, "unknown to the model": unknown, "of another shape": shaped}
     listed = {what: sorted(keys) for what, keys in kinds.items()}
     return "; ".join(

@@ -27,48 +27,73 @@ TOKENS = 2048  # continuation tokens computed together: each has logits over the
 
 
 class Scorer(CachedModel):
-    def logprobs(self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]) -> list[list[list[float]]]:
+    def logprobs(
+        self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]
+    ) -> list[list[list[float]]]:
         """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token]. A
         continuation is the text of an assistant's turn, without its end. An empty text has no tokens."""
-        tries = [TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]) for texts in continuations]
-        ids = self.ids(prompts, max((len(path) for trie in tries for path in trie.paths), default=0))
+        tries = [
+            TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts])
+            for texts in continuations
+        ]
+        ids = self.ids(
+            prompts, max((len(path) for trie in tries for path in trie.paths), default=0)
+        )
 
         def work(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
             own = [tries[i] for i in batch]
             sizes = [len(trie.inner) for trie in own]
-            following = cache.extend([trie.branches() for trie in own]) if any(sizes) else cache.logits[:0]
+            following = (
+                cache.extend([trie.branches() for trie in own]) if any(sizes) else cache.logits[:0]
+            )
             for trie, first, rows in zip(own, cache.logits, following.split(sizes), strict=True):
-                nodes = torch.cat([first[None], rows]).log_softmax(-1)[trie.logit_rows, trie.tokens].tolist()
+                nodes = (
+                    torch.cat([first[None], rows])
+                    .log_softmax(-1)[trie.logit_rows, trie.tokens]
+                    .tolist()
+                )
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
-        return self.computed(ids, 0, work, lambda batch: cut(batch, lambda i: len(tries[i].inner), TOKENS))
+        return self.computed(
+            ids, 0, work, lambda batch: cut(batch, lambda i: len(tries[i].inner), TOKENS)
+        )
 
 
 class Encoder(CachedModel):
     """depths: of the layers whose outputs are read, as shares of the model's: 0.5 is the middle layer, 1 the last."""
 
-    def __init__(self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int):
+    def __init__(
+        self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int
+    ):
         super().__init__(lm, batch_tokens)
         self.depths = depths
 
-    def states(self, prompts: Sequence[Messages], replies: Sequence[str]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def states(
+        self, prompts: Sequence[Messages], replies: Sequence[str]
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         """[layers, size] of each prompt's last token, and of its reply's; of an empty reply, the prompt's."""
         after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
         longest = max(map(len, after), default=0)
         ids = self.ids(prompts, longest)
-        blocks, seen = self.lm.model.get_decoder().layers, {}  # the outputs of the layers in the latest forward pass
+        # the outputs of the layers in the latest forward pass
+        blocks, seen = self.lm.model.get_decoder().layers, {}
 
         def keep(i: int, module, arguments, output) -> None:
             seen[i] = output[0] if isinstance(output, tuple) else output
 
         def work(batch: list[int], cache: KVCache) -> Iterator[tuple[np.ndarray, np.ndarray]]:
             layers = range(len(self.depths))
-            prompt = torch.stack([seen[i][:, -1].float().cpu() for i in layers], 1).numpy()  # [B, layers, size]
+            # [B, layers, size]
+            prompt = torch.stack([seen[i][:, -1].float().cpu() for i in layers], 1).numpy()
             reply, sizes = prompt.copy(), [len(after[i]) for i in batch]
             if any(sizes):
-                cache.extend([[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch])
+                cache.extend(
+                    [[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch]
+                )
                 ends, rows = np.cumsum(sizes) - 1, [row for row, size in enumerate(sizes) if size]
-                reply[rows] = torch.stack([seen[i][0, ends[rows]].float().cpu() for i in layers], 1).numpy()
+                reply[rows] = torch.stack(
+                    [seen[i][0, ends[rows]].float().cpu() for i in layers], 1
+                ).numpy()
             return zip(prompt, reply, strict=True)
 
         with contextlib.ExitStack() as hooks:
@@ -84,22 +109,31 @@ class Nli:
     def __init__(self, settings: EncoderSettings, batch_tokens: int):
         self.batch_tokens, (path, revision) = batch_tokens, language_model.origin(settings.source)
         with language_model.explained(f"{path}: the NLI model cannot be loaded"):
-            self.tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, revision=revision)
+            self.tokenizer: Any = AutoTokenizer.from_pretrained(
+                path, trust_remote_code=False, revision=revision
+            )
         dtype = getattr(torch, settings.dtype)
-        model = language_model.pretrained(path, revision, AutoModelForSequenceClassification, dtype=dtype)
+        model = language_model.pretrained(
+            path, revision, AutoModelForSequenceClassification, dtype=dtype
+        )
         self.model: Any = model.to(torch.device(settings.device)).eval()
         process.imported()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
         if "entailment" not in self.names.values():
             labels = ", ".join(self.names.values())
-            raise BadInput(f"{path}: its labels are {labels}; an NLI model has a label `entailment`")
+            raise BadInput(
+                f"{path}: its labels are {labels}; an NLI model has a label `entailment`"
+            )
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
-        longest = max((len(a) + len(b) for a, b in pairs), default=1)  # a token has at least one character
+        # a token has at least one character
+        longest = max((len(a) + len(b) for a, b in pairs), default=1)
         size, labels = max(1, self.batch_tokens // longest), []
         for start in range(0, len(pairs), size):
-            batch = self.tokenizer(pairs[start : start + size], padding=True, truncation=True, return_tensors="pt")
+            batch = self.tokenizer(
+                pairs[start : start + size], padding=True, truncation=True, return_tensors="pt"
+            )
             logits = self.model(**batch.to(self.model.device)).logits
             labels += [self.names[i] for i in logits.argmax(-1).tolist()]
         return labels

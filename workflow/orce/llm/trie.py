@@ -126,20 +126,29 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
         for b in members:
             prompt, trie, branches = prompts[b], tries[b], tries[b].branches()
             first, end = len(ids), len(ids) + len(prompt) - depth
-            entries += [(b * k + p, len(tokens) + node) for p, path in enumerate(trie.paths) for node in path]
+            entries += [
+                (b * k + p, len(tokens) + node)
+                for p, path in enumerate(trie.paths)
+                for node in path
+            ]
             logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
             logit_columns += range(end - 1, end + len(branches))
             tokens += trie.tokens
             ids += [*prompt[depth:], *(token for token, _ in branches)]
-            positions += [*range(depth, len(prompt)), *(len(prompt) + len(before) for _, before in branches)]
-            block[first - start : len(ids) - start, stem : first - start] = False  # the members before it
+            positions += [
+                *range(depth, len(prompt)),
+                *(len(prompt) + len(before) for _, before in branches),
+            ]
+            # the members before it
+            block[first - start : len(ids) - start, stem : first - start] = False
             corner = block[end - start : len(ids) - start, end - start : len(ids) - start].zero_()
             for i, (_, before) in enumerate(branches):
                 corner[i, [*before, i]] = True
         blocks.append(block)
     widest = max(map(len, blocks))
     visible = torch.ones(len(blocks), widest, shared + widest, dtype=torch.bool)
-    visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)  # the columns of padding attend to themselves
+    # the columns of padding attend to themselves
+    visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)
     for rows, block in zip(visible, blocks, strict=True):
         rows[: len(block), shared : shared + len(block)] = block
     bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)
@@ -175,9 +184,12 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     parameter = next(model.parameters())
     device, kind = parameter.device, parameter.device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
-    config = getattr(model, "module", model).config  # the model may be in a wrapper for several processes
+    # the model may be in a wrapper for several processes
+    config = getattr(model, "module", model).config
     if config._attn_implementation != BLOCKS:
-        raise BadInput(f"{config.name_or_path or config.model_type}: {OWN_ATTENTION}; take another model")
+        raise BadInput(
+            f"{config.name_or_path or config.model_type}: {OWN_ATTENTION}; take another model"
+        )
     logits = model(
         input_ids=packed["input_ids"].to(device),
         position_ids=packed["position_ids"].to(device),
@@ -186,7 +198,9 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
         logits_to_keep=packed["logit_columns"].to(device),
         blocks=(packed["gather"].to(device), packed["position"].to(device)),
     ).logits.float()
-    return token_logprobs(logits, packed["logit_row"].to(device)[None], packed["token"].to(device)[None])[0]
+    return token_logprobs(
+        logits, packed["logit_row"].to(device)[None], packed["token"].to(device)[None]
+    )[0]
 
 
 def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
@@ -212,7 +226,9 @@ def use_blocks(model) -> None:
         model.config._attn_implementation = BLOCKS
 
 
-def block_attention(module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features):
+def block_attention(
+    module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features
+):
     """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a packed row.
 
     attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather, position) of `pack`. Without blocks it is
@@ -234,7 +250,11 @@ def block_attention(module, query, key, value, attention_mask, dropout=0.0, scal
         return torch.cat([x[:, :, :shared].expand(count, -1, -1, -1), padded(x)], dim=2)
 
     own = scaled_dot_product_attention(
-        padded(query), seen_by_blocks(key), seen_by_blocks(value), attn_mask=attention_mask, **options
+        padded(query),
+        seen_by_blocks(key),
+        seen_by_blocks(value),
+        attn_mask=attention_mask,
+        **options,
     )
     out = own.transpose(1, 2).flatten(0, 1).index_select(0, position)
     if shared:
@@ -300,7 +320,10 @@ def common_prefix(sequences: Sequence[list[int]]) -> int:
 
 def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
     """The length of the prefix that all prompts share, and the families of the sorted prompts; most are alone."""
-    shared, order = common_prefix(prompts), sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
+    shared, order = (
+        common_prefix(prompts),
+        sorted(range(len(prompts)), key=lambda i: (prompts[i], i)),
+    )
     groups = families([prompts[i] for i in order], shared)
     return shared, [([order[i] for i in members], depth) for members, depth in groups]
 

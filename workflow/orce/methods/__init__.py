@@ -42,10 +42,13 @@ class Registry:
 
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
         specs = (given or {}).items()
-        self.given = {name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs}
+        self.given = {
+            name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs
+        }
         from orce.align import rewards
 
-        self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})  # their arguments of rewards.load
+        # their arguments of rewards.load
+        self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})
 
     def names(self, kind: str | None = None) -> list[str]:
         own = [name for name, spec in self.given.items() if {"module", "path", "of"} & set(spec)]
@@ -70,7 +73,9 @@ class Registry:
             from orce.methods import fitted
 
             fit, apply = fitted.COMBINATIONS.get(spec["fit"], (None, None))
-            return Method(spec.get("label", name), "fitted", of=tuple(spec["of"]), fit=fit, apply=apply)
+            return Method(
+                spec.get("label", name), "fitted", of=tuple(spec["of"]), fit=fit, apply=apply
+            )
         if name not in known() and "module" not in spec:
             meant = f"did you mean {name.lower()!r}? " if name.lower() in self.names() else ""
             raise BadInput(f"unknown method {name!r}; {meant}methods are {', '.join(self.names())}")
@@ -86,13 +91,17 @@ class Registry:
         stem, _, source = base.partition("-from-")
         method, _, reward = stem.partition("-")
         if self.get(method).calibrates:
-            raise BadInput(f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}")
+            raise BadInput(
+                f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}"
+            )
         for kind, name, known in (
             ("calibration", calibration if plus else None, self.calibrations),
             ("reward", reward or None, lambda: self.rewards),
         ):
             if name is not None and name not in known():
-                raise BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known())}")
+                raise BadInput(
+                    f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known())}"
+                )
         return Name(method, reward or None, source or None, calibration or None)
 
     def find(self, text: str) -> Method:
@@ -111,7 +120,9 @@ class Registry:
         Raises BadInput for a combination of itself.
         """
         if text in above:
-            raise BadInput(f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself")
+            raise BadInput(
+                f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself"
+            )
         leaves = [leaf for below in self.below(text) for leaf in self.leaves(below, (*above, text))]
         return list(dict.fromkeys(leaves)) or [text]
 
@@ -122,11 +133,16 @@ class Registry:
         """What a method fits on the data set to calibrate on, itself and not in one below: a calibration or a combination."""
         name = self.parse(text)
         method = self.get(name.method)
-        return name.calibration or (self.given[name.method]["fit"] if method.of and method.fit else None)
+        return name.calibration or (
+            self.given[name.method]["fit"] if method.of and method.fit else None
+        )
 
     def fitted(self, text: str) -> list[str]:
         """This method and the ones below it, where they fit something."""
-        return [*([text] if self.fits(text) else []), *(row for base in self.below(text) for row in self.fitted(base))]
+        return [
+            *([text] if self.fits(text) else []),
+            *(row for base in self.below(text) for row in self.fitted(base)),
+        ]
 
     def judges(self, text: str) -> set[str]:
         """Whose answers a method judges: `greedy`, or the method whose own answers they are."""
@@ -149,7 +165,9 @@ class Registry:
         from orce.align import rewards
 
         name = self.parse(text)
-        label = rewards.label(self.rewards[name.reward]) if name.reward else self.get(name.method).label
+        label = (
+            rewards.label(self.rewards[name.reward]) if name.reward else self.get(name.method).label
+        )
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
 
 

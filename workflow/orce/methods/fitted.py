@@ -54,12 +54,16 @@ def standardised(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     return (values - center) / scale, center, scale
 
 
-def fit_linear(values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4) -> Parameters:
+def fit_linear(
+    values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4
+) -> Parameters:
     """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised features [n, features]."""
     x, center, scale = standardised(values)
     model = regression(x, share, strength, tolerance)
     linear = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
-    return {name: term.tolist() for name, term in linear.items()} | {"intercept": float(np.ravel(model.intercept_)[0])}
+    return {name: term.tolist() for name, term in linear.items()} | {
+        "intercept": float(np.ravel(model.intercept_)[0])
+    }
 
 
 def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
@@ -78,7 +82,10 @@ def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     right = np.asarray(correct, bool)
     target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
     model = regression(np.reshape(np.asarray(confidence, float), (-1, 1)), target, np.inf, EXACT)
-    return {"slope": float(np.ravel(model.coef_)[0]), "intercept": float(np.ravel(model.intercept_)[0])}
+    return {
+        "slope": float(np.ravel(model.coef_)[0]),
+        "intercept": float(np.ravel(model.intercept_)[0]),
+    }
 
 
 def apply_platt(parameters: Parameters, confidence: ArrayLike) -> Floats:
@@ -92,7 +99,8 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     scores, sign = _logits(confidence), np.where(np.asarray(correct, bool), 1, -1)
     if not scores.any():  # at .5 every T is as good
         return {"temperature": 1.0}
-    best = minimize_scalar(  # convex in 1 / T, the slope of a logistic regression without an intercept
+    # convex in 1 / T, the slope of a logistic regression without an intercept
+    best = minimize_scalar(
         lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
         bounds=(1 / 100.0, 1 / 0.01),
         options={"xatol": EXACT},
@@ -118,7 +126,9 @@ def fit_isotonic(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
 
 def apply_isotonic(parameters: Parameters, confidence: ArrayLike) -> Floats:
     """Linear between two corners; constant below the first and above the last one."""
-    return np.interp(np.asarray(confidence, float), parameters["confidence"], parameters["probability"])
+    return np.interp(
+        np.asarray(confidence, float), parameters["confidence"], parameters["probability"]
+    )
 
 
 def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
@@ -144,7 +154,11 @@ def fit_probe(
     from sklearn.metrics import roc_auc_score
 
     states, right = np.asarray(features[position], np.float64), np.asarray(targets["correct"], bool)
-    share, folds, x = np.asarray(targets[target], float), cut(right, targets["question"]), standardised(states)[0]
+    share, folds, x = (
+        np.asarray(targets[target], float),
+        cut(right, targets["question"]),
+        standardised(states)[0],
+    )
 
     def held_out(layer: int, strength: float) -> dict[str, float]:
         """Scores of the predictions for the items that a fold left out."""
@@ -156,14 +170,23 @@ def fit_probe(
         loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
         return {"log_loss": float(loss), "auroc": float(auroc)}
 
-    tried = {chosen: held_out(*chosen) for chosen in itertools.product(range(x.shape[1]), STRENGTHS)}
+    tried = {
+        chosen: held_out(*chosen) for chosen in itertools.product(range(x.shape[1]), STRENGTHS)
+    }
     layer, strength = min(tried, key=lambda chosen: tried[chosen]["log_loss"])
-    score = {"layer": layer, "C": strength, "target": target, "cross_validated": tried[layer, strength]}
+    score = {
+        "layer": layer,
+        "C": strength,
+        "target": target,
+        "cross_validated": tried[layer, strength],
+    }
     return score | fit_linear(states[:, layer], share, strength)
 
 
 def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], position: str) -> Floats:
-    return apply_linear(parameters, np.asarray(features[position], np.float64)[:, parameters["layer"]])
+    return apply_linear(
+        parameters, np.asarray(features[position], np.float64)[:, parameters["layer"]]
+    )
 
 
 def cut(right: NDArray, questions: Sequence[str]) -> list:
@@ -183,7 +206,9 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
 
 def _probe(label: str, position: str, target: str) -> Method:
     fit = partial(fit_probe, position=position, target=target)
-    return Method(label, "fitted", (position,), fit=fit, apply=partial(apply_probe, position=position))
+    return Method(
+        label, "fitted", (position,), fit=fit, apply=partial(apply_probe, position=position)
+    )
 
 
 METHODS = {
@@ -198,7 +223,10 @@ METHODS = {
     "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
 }
 COMBINATIONS = {  # by the name that `fit` has in the configuration
-    "logistic": (fit_logistic, lambda parameters, confidences: apply_linear(parameters, _logits(confidences))),
+    "logistic": (
+        fit_logistic,
+        lambda parameters, confidences: apply_linear(parameters, _logits(confidences)),
+    ),
     "mean": (None, lambda _, confidences: np.asarray(confidences, float).mean(1)),
     # High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025).
     "product": (None, lambda _, confidences: np.asarray(confidences, float).prod(1)),

@@ -8,14 +8,24 @@ from typing import Any
 import numpy as np
 
 from orce.errors import BadInput
-from orce.runtime.modules import Contract, from_file, is_conversation, is_pair, is_read, kept, require
+from orce.runtime.modules import (
+    Contract,
+    from_file,
+    is_conversation,
+    is_pair,
+    is_read,
+    kept,
+    require,
+)
 
 Function = Any  # a function, or None in a method of another kind
 # Of hidden states, and their file, states/FILE.jsonl.
 PLACES = {"question": "answers", "answer": "answers", "judge": "judge"}
-DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)  # of the layers whose states are kept, as shares of the model's
+# of the layers whose states are kept, as shares of the model's
+DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 NUMBERS, LARGEST = "<f2", 65504.0  # the numbers of a stored state, and the largest of them
-TRAINED_ON = ("sft", "rl")  # the splits of the pairs that a training gets, and the `fit` on hidden states
+# the splits of the pairs that a training gets, and the `fit` on hidden states
+TRAINED_ON = ("sft", "rl")
 
 
 @dataclass(frozen=True)
@@ -57,7 +67,10 @@ class Method:
     @property
     def likelihoods(self) -> list[str]:
         """The files of log-probabilities that it reads."""
-        needed = {"likelihoods": {"likelihoods", "logprobs"}, "sample_likelihoods": {"sample_logprobs"}}
+        needed = {
+            "likelihoods": {"likelihoods", "logprobs"},
+            "sample_likelihoods": {"sample_logprobs"},
+        }
         return [file for file, what in needed.items() if what & set(self.reads)]
 
     @property
@@ -90,7 +103,10 @@ def _is_probability_each(value, arguments: tuple) -> bool:
 MESSAGES = "chat messages, a list of {role, content}"
 ANSWERS = (
     Contract(f"prompt(example, task, settings) -> {MESSAGES}", is_conversation),
-    Contract("read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)", is_pair),
+    Contract(
+        "read(text, example, task, settings) -> (answer or None, confidence from 0 to 1 or None)",
+        is_pair,
+    ),
 )
 ASKED = (
     Contract(f"ask(example, answer, task, settings) -> {MESSAGES}", is_conversation),
@@ -98,7 +114,10 @@ ASKED = (
 )
 FITTED = (
     Contract("fit(features, targets) -> parameters, a dict that JSON can hold", _is_json),
-    Contract("apply(parameters, features) -> probabilities from 0 to 1, one for each item", _is_probability_each),
+    Contract(
+        "apply(parameters, features) -> probabilities from 0 to 1, one for each item",
+        _is_probability_each,
+    ),
 )
 FUNCTIONS = {  # kind: the sets of functions of which a method has one
     "prompted": (ANSWERS, ASKED),
@@ -106,7 +125,10 @@ FUNCTIONS = {  # kind: the sets of functions of which a method has one
         (Contract("measure(seen, example, task) -> confidence from 0 to 1 or None", is_read),),
         (Contract("state(answers, example, task) -> (answer, confidence from 0 to 1)", is_pair),),
     ),
-    "stated": ((Contract("train(pairs, settings, out) -> the confidence LLM in the folder out"),), ()),
+    "stated": (
+        (Contract("train(pairs, settings, out) -> the confidence LLM in the folder out"),),
+        (),
+    ),
     "fitted": (FITTED,),
 }
 READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}
@@ -119,7 +141,9 @@ def packed(state: Any) -> str:
 
 def unpacked(layers: list[str]) -> Any:
     """The states of an item at a position, [layers, size], in float32."""
-    return np.stack([np.frombuffer(base64.b64decode(layer), NUMBERS) for layer in layers]).astype(np.float32)
+    return np.stack([np.frombuffer(base64.b64decode(layer), NUMBERS) for layer in layers]).astype(
+        np.float32
+    )
 
 
 def from_path(path: str) -> Method:
@@ -138,7 +162,11 @@ def from_path(path: str) -> Method:
     given, expected = {name: getattr(module, name) for name in known if hasattr(module, name)}, {}
     trained_on, reads = given.get("TRAINED_ON", TRAINED_ON), given.get("READS", ())
     may_read = READS.get(module.KIND, ())
-    if not isinstance(trained_on, tuple | list) or not trained_on or not set(trained_on) <= set(TRAINED_ON):
+    if (
+        not isinstance(trained_on, tuple | list)
+        or not trained_on
+        or not set(trained_on) <= set(TRAINED_ON)
+    ):
         expected["TRAINED_ON"] = f"some of {', '.join(TRAINED_ON)}"
     if isinstance(reads, str) or not set(reads) <= set(may_read):
         expected["READS"] = " or ".join(f'("{name}",)' for name in may_read) or "none"
@@ -151,4 +179,9 @@ def from_path(path: str) -> Method:
     watched = kept(module, path, needed)
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     functions = {function.name: getattr(watched, function.name) for function in needed}
-    return Method(module.LABEL, module.KIND, **{name.lower(): value for name, value in given.items()}, **functions)
+    return Method(
+        module.LABEL,
+        module.KIND,
+        **{name.lower(): value for name, value in given.items()},
+        **functions,
+    )

@@ -20,14 +20,19 @@ CONFIDENCES = (90, 60, 100, 40)
 Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
 
 
-def _conversation(name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values) -> Messages:
+def _conversation(
+    name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values
+) -> Messages:
     """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
     worked = getattr(task, "worked", list)()[: settings.get("shots")]
     shown = [
-        Worked(*row, confidence=percent) for row, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
+        Worked(*row, confidence=percent)
+        for row, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
     ]
     first, *later = [*(shot.question for shot in shown), task.question(example)]
-    turns = [{"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}]
+    turns = [
+        {"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}
+    ]
     for shot, question in zip(shown, later, strict=True):
         turns.append({"role": "assistant", "content": reply(shot, shown)})
         turns.append({"role": "user", "content": f"Question: {question}"})
@@ -36,7 +41,9 @@ def _conversation(name: str, example: Example, task: Task, settings: Settings, r
 
 def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     k = settings["k"]
-    return _conversation("topk", example, task, settings, lambda shot, shown: _guesses(shot, shown, k), k=k)
+    return _conversation(
+        "topk", example, task, settings, lambda shot, shown: _guesses(shot, shown, k), k=k
+    )
 
 
 def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
@@ -48,7 +55,9 @@ def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
     return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
 
 
-def topk_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:
+def topk_read(
+    text: str, example: Example, task: Task, settings: Settings
+) -> tuple[str | None, float | None]:
     """(answer, confidence) of the first guess; None for what cannot be read."""
     guesses = extract.guesses(text, settings["k"])
     if not guesses:
@@ -63,7 +72,9 @@ def cot_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     return _conversation("cot", example, task, settings, lambda shot, _: form.format(shot))
 
 
-def cot_read(text: str, example: Example, task: Task, settings: Settings) -> tuple[str | None, float | None]:
+def cot_read(
+    text: str, example: Example, task: Task, settings: Settings
+) -> tuple[str | None, float | None]:
     answer, confidence = extract.answer_and_confidence(text)
     return (None if answer is None else task.extract(answer, example)), confidence
 
@@ -76,7 +87,9 @@ EXPRESSIONS = {
 }  # fmt: skip
 
 
-def linguistic_ask(example: Example, answer: str | None, task: Task, settings: Settings) -> list[dict]:
+def linguistic_ask(
+    example: Example, answer: str | None, task: Task, settings: Settings
+) -> list[dict]:
     """The question with the answer, and the expressions to choose from."""
     shown = {"question": task.question(example), "answer": task.display(answer, example)}
     return [{"role": "user", "content": render("linguistic", expressions=[*EXPRESSIONS], **shown)}]
@@ -87,7 +100,8 @@ def linguistic_read(text: str, settings: Settings) -> float | None:
     text, stated = extract.plain(text).casefold(), set()
     if re.search(rf"{DENIED}(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
         return None  # "not likely" is none of them
-    for expression in sorted(EXPRESSIONS, key=len, reverse=True):  # "highly unlikely" before "unlikely" and "likely"
+    # "highly unlikely" before "unlikely" and "likely"
+    for expression in sorted(EXPRESSIONS, key=len, reverse=True):
         text, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", text)
         stated |= {expression} if count else set()
     return EXPRESSIONS[stated.pop()] if len(stated) == 1 else None

@@ -21,7 +21,13 @@ from orce.tasks import Task
 
 DIGITS = 9  # of a confidence: rounded so that equal samples in another order stay tied
 # The methods that ask which samples mean the same, and what is said where no two do.
-BY_MEANING = {"consistency", "agreement", "semantic_entropy", "weighted_semantic_entropy", "num_sets"}
+BY_MEANING = {
+    "consistency",
+    "agreement",
+    "semantic_entropy",
+    "weighted_semantic_entropy",
+    "num_sets",
+}
 APART = (
     "no two samples of a question are equal as texts; "
     "orce measure --group-by MODEL (in Python group_by=, in a configuration grading.group) asks a model which mean the same"
@@ -31,7 +37,9 @@ Matrix = NDArray[np.float64]  # [K, K]
 
 def keys(answers: Sequence[str | None], example: Example, task: Task) -> list[Hashable]:
     """A key for each of the K samples, equal for the same meaning."""
-    return [(i,) if answer is None else task.key(answer, example) for i, answer in enumerate(answers)]
+    return [
+        (i,) if answer is None else task.key(answer, example) for i, answer in enumerate(answers)
+    ]
 
 
 def all_apart(samples: Iterable[tuple[Sequence[str | None], Example]], task: Task) -> bool:
@@ -58,7 +66,9 @@ def scaled(uncertainty: float, least: float, most: float) -> float:
 # Methods on the samples
 
 
-def consistency(answers: list[str | None], example: Example, task: Task) -> tuple[str | None, float]:
+def consistency(
+    answers: list[str | None], example: Example, task: Task
+) -> tuple[str | None, float]:
     """Wang et al. (2023), Xiong et al. (2024): the most frequent answer and its share of all samples, unread ones included.
 
     The first answer seen wins a tie; no readable answer gives (None, 0.0).
@@ -77,7 +87,9 @@ def agreement(seen: Seen, example: Example, task: Task) -> float:
     if greedy is None:
         return 0.0
     key = task.key(greedy, example)
-    return sum(answer is not None and task.key(answer, example) == key for answer in answers) / len(answers)
+    return sum(answer is not None and task.key(answer, example) == key for answer in answers) / len(
+        answers
+    )
 
 
 def semantic_entropy(meanings: list[Hashable], _) -> float:
@@ -195,25 +207,36 @@ def _compared(name: str, label: str, form: Callable, score: Callable, *reads: st
 
     def measure(seen: Seen, example: Example, task: Task) -> float | None:
         if len(seen["answers"]) < 2:
-            raise BadInput(f"{name} needs at least two samples of each prompt; raise answers.samples")
+            raise BadInput(
+                f"{name} needs at least two samples of each prompt; raise answers.samples"
+            )
         return score(form(seen["answers"], example, task), seen)
 
     return _measured(label, measure, *reads)
 
 
 def _on_words(
-    name: str, label: str, uncertainty: Callable[[Matrix], float], least: float, most: Callable[[int], float]
+    name: str,
+    label: str,
+    uncertainty: Callable[[Matrix], float],
+    least: float,
+    most: Callable[[int], float],
 ):
     """An uncertainty of the samples' shared words, between `least` and `most` of K."""
     return _compared(
-        name, label, texts, lambda shown, _: scaled(uncertainty(matrix(shown, jaccard)), least, most(len(shown)))
+        name,
+        label,
+        texts,
+        lambda shown, _: scaled(uncertainty(matrix(shown, jaccard)), least, most(len(shown))),
     )
 
 
 def _of_tokens(label: str, combined: Callable[[list[float]], float]) -> Method:
     """exp(`combined`) of the log-probabilities of the greedy answer's tokens, without the one that ends the turn; None without any."""
     return _measured(
-        label, lambda seen, *_: math.exp(combined(seen["logprobs"])) if seen["logprobs"] else None, "logprobs"
+        label,
+        lambda seen, *_: math.exp(combined(seen["logprobs"])) if seen["logprobs"] else None,
+        "logprobs",
     )
 
 
@@ -222,13 +245,21 @@ METHODS = {
     "agreement": _measured("Agreement", agreement),
     "semantic_entropy": _compared("semantic_entropy", "Semantic entropy", keys, semantic_entropy),
     "weighted_semantic_entropy": _compared(
-        "weighted_semantic_entropy", "Weighted semantic entropy", keys, weighted_semantic_entropy, "sample_logprobs"
+        "weighted_semantic_entropy",
+        "Weighted semantic entropy",
+        keys,
+        weighted_semantic_entropy,
+        "sample_logprobs",
     ),
     "num_sets": _compared("num_sets", "Number of meanings", keys, num_sets),
-    "lexical_similarity": _compared("lexical_similarity", "Lexical similarity", texts, lexical_similarity),
+    "lexical_similarity": _compared(
+        "lexical_similarity", "Lexical similarity", texts, lexical_similarity
+    ),
     "degree": _on_words("degree", "Degree", degree_uncertainty, 0, lambda k: 1 - 1 / k),
     "eigv": _on_words("eigv", "EigV", eigv_uncertainty, 1, lambda k: k),
-    "eccentricity": _on_words("eccentricity", "Eccentricity", eccentricity_uncertainty, 0, lambda k: math.sqrt(k - 1)),
+    "eccentricity": _on_words(
+        "eccentricity", "Eccentricity", eccentricity_uncertainty, 0, lambda k: math.sqrt(k - 1)
+    ),
     "kle": _on_words("kle", "Kernel language entropy", kle_uncertainty, 0, math.log),
     # The geometric mean of the tokens' probabilities (Malinin and Gales, 2021).
     "likelihood": _of_tokens("Token probability", lambda logprobs: sum(logprobs) / len(logprobs)),

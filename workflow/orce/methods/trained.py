@@ -22,14 +22,20 @@ def sft_all(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out)
     from orce.llm.chat import to_percent
     from orce.training import sft
 
-    sft.train([{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in pairs], settings, out)
+    sft.train(
+        [{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in pairs],
+        settings,
+        out,
+    )
 
 
 METHODS = {
     "vanilla": Method(
         "Vanilla", "stated",
         settings={
-            "constrained": False,  # decode every statement constrained to the valid ones, for a model whose free text never is one
+            # decode every statement constrained to the valid ones, for a model whose free text
+            # never is one
+            "constrained": False,
         },
     ),
     "sft": Method("SFT", "stated", weights="sft"),

@@ -6,5 +6,12 @@ from orce.metrics.resampling import bootstrap, paired_bootstrap, resample_differ
 from orce.metrics.signs import collapse
 from orce.metrics.summary import summarise, summarise_extra
 
-__all__ = ["bootstrap", "collapse", "paired_bootstrap", "resample_differences", "summarise", "summarise_extra"]
+__all__ = [
+    "bootstrap",
+    "collapse",
+    "paired_bootstrap",
+    "resample_differences",
+    "summarise",
+    "summarise_extra",
+]
 __all__ += definitions.__all__

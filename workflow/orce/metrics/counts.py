@@ -23,11 +23,15 @@ def finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array; leave its masked items out first")
     given = np.asarray(values)
-    if given.dtype.kind in "USOb" and any(isinstance(value, str | bytes) for value in given.ravel()):
+    if given.dtype.kind in "USOb" and any(
+        isinstance(value, str | bytes) for value in given.ravel()
+    ):
         raise ValueError(f"{name} has text; expected numbers")
     array = given.astype(np.float64)
     if unread := int((~np.isfinite(array)).sum()):
-        raise ValueError(f"{name} has {unread} values that are not finite numbers; replace unread ones first")
+        raise ValueError(
+            f"{name} has {unread} values that are not finite numbers; replace unread ones first"
+        )
     return whole_percents(array)
 
 
@@ -36,7 +40,11 @@ def whole_percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
     percents = np.rint(100 * np.clip(values, 0, 1)) / 100
     if (values == percents).all():
         return percents
-    return np.where((values == percents.astype(np.float32)) | (values == percents.astype(np.float16)), percents, values)
+    return np.where(
+        (values == percents.astype(np.float32)) | (values == percents.astype(np.float16)),
+        percents,
+        values,
+    )
 
 
 def unit(values: ArrayLike, name: str) -> NDArray[np.float64]:
@@ -84,11 +92,17 @@ def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
     """Cells of confidence [n] and target [n], compared without rounding. ValueError for other shapes, nan or infinity."""
     confidence, target = finite(confidence, "confidence"), finite(target, "target")
     if confidence.ndim != 1 or confidence.shape != target.shape:
-        raise ValueError(f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}")
+        raise ValueError(
+            f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}"
+        )
     values, row = np.unique(confidence, return_inverse=True)
     targets, column = np.unique(target, return_inverse=True)
-    code, item_cell, count = np.unique(row * max(len(targets), 1) + column, return_inverse=True, return_counts=True)
-    return Cells(values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), item_cell)
+    code, item_cell, count = np.unique(
+        row * max(len(targets), 1) + column, return_inverse=True, return_counts=True
+    )
+    return Cells(
+        values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), item_cell
+    )
 
 
 def judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
@@ -107,10 +121,13 @@ class Tally:
     def __init__(self, cells: Cells, counts: Counts | None = None):
         self.cells, self.n = cells, cells.n
         self.counts = counts = cells.count[None] if counts is None else counts
-        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]  # of each cell, [C]
+        # of each cell, [C]
+        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]
         self.total = sum_groups(counts, cells.row)  # items at each confidence, ascending, [B, V]
-        self.right = sum_groups(counts * (self.target == 1), cells.row)  # right answers at each confidence
-        self.up_to, self.right_up_to = self.total.cumsum(axis=1), self.right.cumsum(axis=1)  # or below it
+        # right answers at each confidence
+        self.right = sum_groups(counts * (self.target == 1), cells.row)
+        # or below it
+        self.up_to, self.right_up_to = self.total.cumsum(axis=1), self.right.cumsum(axis=1)
         self._values: dict[Metric, Values] = {}
 
     @cached_property

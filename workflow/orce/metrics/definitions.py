@@ -14,14 +14,25 @@ from functools import lru_cache, partial
 import numpy as np
 from numpy.typing import ArrayLike
 
-from orce.metrics.counts import Cells, Counts, Metric, Tally, Values, exact, judged, probabilities, tabulate
+from orce.metrics.counts import (
+    Cells,
+    Counts,
+    Metric,
+    Tally,
+    Values,
+    exact,
+    judged,
+    probabilities,
+    tabulate,
+)
 
 __all__ = [
     "ALL", "EXTRA", "METRICS", "accuracy", "augrc", "aupr", "aupr_error", "aurc", "auroc", "brier", "e_aurc", "e_aurc_analytic",
     "expected_calibration_error", "log10_p", "nll", "p_value", "prr", "reliability_bins", "risk_coverage_curve", "spearman",
     "undefined_reason",
 ]  # fmt: skip
-MARGIN = 0.005  # half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
+# half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
+MARGIN = 0.005
 
 
 # Calibration: are answers with a stated confidence of 70 % right in 70 % of cases?
@@ -62,7 +73,9 @@ def ece(n_bins: int) -> Metric:
     return ece
 
 
-def expected_calibration_error(confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10) -> float | None:
+def expected_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
+) -> float | None:
     """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for other input.
 
     Bins are of equal width and closed on the right, with 0 in the first, on the confidence itself; whole percents are
@@ -85,7 +98,9 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
     stated = 100 * tally.cells.confidence
     percent = np.rint(stated).astype(np.int64)
-    upper = np.where(np.abs(stated - percent) < 1e-9, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100))
+    upper = np.where(
+        np.abs(stated - percent) < 1e-9, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100)
+    )
     bins = np.maximum(upper.astype(np.int64) - 1, 0)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     summed = (tally.total, tally.total * tally.cells.confidence, tally.right)
@@ -98,7 +113,11 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
 
 def _constant_target(cells: Cells) -> str | None:
     reasons = {0.0: "all answers are wrong", 1.0: "all answers are right"}
-    return None if len(cells.target) > 1 else reasons.get(float(cells.target[0]), "every target is the same")
+    return (
+        None
+        if len(cells.target) > 1
+        else reasons.get(float(cells.target[0]), "every target is the same")
+    )
 
 
 @partial(Metric, undefined=_constant_target)
@@ -119,7 +138,9 @@ def aupr(tally: Tally) -> Values:
 @partial(Metric, undefined=lambda cells: None if 0 in cells.target else "all answers are right")
 def aupr_error(tally: Tally) -> Values:
     """Average precision with wrong answers as the positive class, ranked by low confidence."""
-    return _average_precision(tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to)
+    return _average_precision(
+        tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to
+    )
 
 
 def _average_precision(positive: Counts, positive_retrieved: Counts, retrieved: Counts) -> Values:
@@ -176,7 +197,13 @@ def log10_p(rho: float, n: int) -> float | None:
     # small makes -ln x > 600 / a, so a / 15 terms leave nothing.
     k = np.arange(int(a / 10) + 50)
     series = 1 + np.cumprod(x * (a + 0.5 + k) / (a + 1 + k)).sum()
-    log = a * math.log(x) + 0.5 * math.log1p(-x) - math.log(a) - float(special.betaln(a, 0.5)) + math.log(series)
+    log = (
+        a * math.log(x)
+        + 0.5 * math.log1p(-x)
+        - math.log(a)
+        - float(special.betaln(a, 0.5))
+        + math.log(series)
+    )
     return log / math.log(10)
 
 
@@ -186,11 +213,17 @@ def log10_p(rho: float, n: int) -> float | None:
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
     """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in expectation."""
     tally = Tally(judged(confidence, correct))
-    i, total, wrong = np.arange(1, tally.n + 1), tally.total[0, ::-1], (tally.total - tally.right)[0, ::-1]
+    i, total, wrong = (
+        np.arange(1, tally.n + 1),
+        tally.total[0, ::-1],
+        (tally.total - tally.right)[0, ::-1],
+    )
     tie = np.repeat(np.arange(len(total)), total)
     before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
     # One division of two exact integers, so each risk is rounded once.
-    return i / tally.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (total[tie] * i)
+    return i / tally.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (
+        total[tie] * i
+    )
 
 
 @Metric
@@ -245,12 +278,16 @@ def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC) / (err - least AURC)."""
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
-    return _ratio(error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least))
+    return _ratio(
+        error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least)
+    )
 
 
 def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
     """numerator / denominator [B], nan where the denominator is 0."""
-    return np.divide(numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator != 0)
+    return np.divide(
+        numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator != 0
+    )
 
 
 @lru_cache(maxsize=4)
@@ -262,14 +299,20 @@ def _harmonic(n: int) -> tuple[Values, Values]:
 
 
 METRICS: dict[str, Metric] = {"ece": ece(10), "ece_15": ece(15), "spearman": rank_correlation} | {
-    metric.__name__: metric for metric in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
+    metric.__name__: metric
+    for metric in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
 }
 EXTRA = {metric.__name__: metric for metric in (nll, augrc, prr)}  # in extra.json
 ALL = METRICS | EXTRA
-NAMES = {metric: name for name, metric in ALL.items()} | {expected_calibration_error: "ece", spearman: "spearman"}
+NAMES = {metric: name for name, metric in ALL.items()} | {
+    expected_calibration_error: "ece",
+    spearman: "spearman",
+}
 
 
-def undefined_reason(metric: str | Callable, confidence: ArrayLike, target: ArrayLike) -> str | None:
+def undefined_reason(
+    metric: str | Callable, confidence: ArrayLike, target: ArrayLike
+) -> str | None:
     """Why a metric of these arrays [n] is None, in words for a footnote; None if it is defined."""
     known = named(metric)
     return known.why_undefined(known.read(confidence, target))

@@ -47,7 +47,9 @@ def interval(values: Values) -> Interval:
 
 
 CLEAR = 3  # standard errors from which on the sign of a gap counts as known
-WIDER = 20  # items; errors grow by the root of 1 + WIDER / n, as a bin of few items hides part of its own variance
+# items; errors grow by the root of 1 + WIDER / n, as a bin of few items hides part of its own
+# variance
+WIDER = 20
 
 
 def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple[float, float]:
@@ -62,18 +64,23 @@ def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple
     clear = np.abs(gaps) > CLEAR * error.std(axis=0)
     too_high = np.where(clear, signed, np.abs(error)).sum(axis=1)
     too_low = np.maximum(-signed.sum(axis=1), np.abs(error.sum(axis=1)))
-    below, above = (max(float(np.quantile(sums, (1 + LEVEL) / 2)), 0.0) for sums in (too_high, too_low))
+    below, above = (
+        max(float(np.quantile(sums, (1 + LEVEL) / 2)), 0.0) for sums in (too_high, too_low)
+    )
     return max(value - below, 0.0), min(value + above, 1.0)
 
 
-def intervals(metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed: int) -> dict[str, Interval]:
+def intervals(
+    metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed: int
+) -> dict[str, Interval]:
     """The interval of each metric, all from the same resamples: of gaps for ECE, else of percentiles.
 
     A metric must be defined on the items themselves. None if it is undefined on more than half of the resamples.
     """
     tallies = (Tally(cells, counts) for counts in draw(cells.count, n_resamples, seed))
     drawn = _joined(
-        {name: stat.gaps(tally) if stat.gaps else tally.of(stat) for name, stat in metrics.items()} for tally in tallies
+        {name: stat.gaps(tally) if stat.gaps else tally.of(stat) for name, stat in metrics.items()}
+        for tally in tallies
     )
     given = Tally(cells)
     return {
@@ -84,7 +91,9 @@ def intervals(metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, see
     }
 
 
-def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int) -> dict[str, Values]:
+def resample_differences(
+    names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int
+) -> dict[str, Values]:
     """Each metric of a minus the metric of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
@@ -95,16 +104,26 @@ def resample_differences(names: Iterable[str], a: Cells, b: Cells, n_resamples: 
         (Tally(a, sum_groups(counts, group_a)), Tally(b, sum_groups(counts, group_b)))
         for counts in draw(count, n_resamples, seed)
     )
-    return _joined({name: left.of(ALL[name]) - right.of(ALL[name]) for name in names} for left, right in tallies)
+    return _joined(
+        {name: left.of(ALL[name]) - right.of(ALL[name]) for name in names}
+        for left, right in tallies
+    )
 
 
 def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:
     first, *others = chunks
-    return {name: np.concatenate([values, *(chunk[name] for chunk in others)]) for name, values in first.items()}
+    return {
+        name: np.concatenate([values, *(chunk[name] for chunk in others)])
+        for name, values in first.items()
+    }
 
 
 def bootstrap(
-    metric: str | Callable, confidence: ArrayLike, target: ArrayLike, n_resamples: int = N_RESAMPLES, seed: int = 0
+    metric: str | Callable,
+    confidence: ArrayLike,
+    target: ArrayLike,
+    n_resamples: int = N_RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """Interval (low, high) of a metric over items drawn with replacement; None where the metric has none (docs/metrics.md).
 
@@ -112,11 +131,19 @@ def bootstrap(
     """
     known = named(metric)
     cells = known.read(confidence, target)
-    return None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed)[""]
+    return (
+        None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed)[""]
+    )
 
 
 def paired_bootstrap(
-    metric: str | Callable, confidence_a, correct_a, confidence_b, correct_b, n_resamples: int = N_RESAMPLES, seed=0
+    metric: str | Callable,
+    confidence_a,
+    correct_a,
+    confidence_b,
+    correct_b,
+    n_resamples: int = N_RESAMPLES,
+    seed=0,
 ) -> dict[str, float | None]:
     """Metric of method a minus the metric of method b, on the same n items in the same order: {difference, low, high, p}.
 

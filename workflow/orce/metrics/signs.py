@@ -1,9 +1,11 @@
 """The signs of rows that are not ranked, and what earns them: one criterion for tables, pages and screens."""
 
 UNREAD, COLLAPSED = "†", "‡"
-UNREAD_SHARE = 0.1  # above it, a row's numbers say more about the default confidence than about the method
+# above it, a row's numbers say more about the default confidence than about the method
+UNREAD_SHARE = 0.1
 FEWEST_VALUES = 3  # a row that states fewer is a verdict, not a ranking
-ROUNDING = 1e-12  # a Brier score that is above the best constant's by rounding alone is not above it
+# a Brier score that is above the best constant's by rounding alone is not above it
+ROUNDING = 1e-12
 
 
 def collapse(distinct: int | None, brier: float | None, accuracy: float | None) -> str | None:

@@ -36,8 +36,13 @@ def read_stated(path: str | Path, unparsed: float) -> Stated:
     """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
     names = "id", "answer", "confidence", "correct", "f1", "mean", "retried", "mode"
     records = stated_records(path)
-    ids, answers, stated, correct, *rest, retried, mode = ([getattr(row, name) for row in records] for name in names)
-    f1, mean = (None if None in values or UNSET in values else np.array(values, dtype=float) for values in rest)
+    ids, answers, stated, correct, *rest, retried, mode = (
+        [getattr(row, name) for row in records] for name in names
+    )
+    f1, mean = (
+        None if None in values or UNSET in values else np.array(values, dtype=float)
+        for values in rest
+    )
     confidence = np.array([unparsed if value is None else value for value in stated], dtype=float)
     from_modes = any(value is not UNSET for value in mode)
     right, second = np.array(correct, dtype=bool), retried.count(True)
@@ -52,7 +57,9 @@ def stated_records(path: str | Path) -> list[Confidence]:
         where = f"{path}, line {line}"
         for name in ("confidence", "mean", "mode"):
             if (value := getattr(record, name)) not in (None, UNSET) and not 0 <= value <= 1:
-                raise BadInput(f"{where}: {name} is {value!r}; expected a number from 0 to 1, or null")
+                raise BadInput(
+                    f"{where}: {name} is {value!r}; expected a number from 0 to 1, or null"
+                )
         if record.correct not in (0, 1):
             raise BadInput(f"{where}: correct is {record.correct!r}; expected true or false")
         if seen.setdefault(record.id, line) != line:
@@ -61,7 +68,13 @@ def stated_records(path: str | Path) -> list[Confidence]:
 
 
 def summarise(
-    confidence: ArrayLike, correct: ArrayLike, kappa=None, f1=None, n_unparsed=None, n_resamples=N_RESAMPLES, seed=0
+    confidence: ArrayLike,
+    correct: ArrayLike,
+    kappa=None,
+    f1=None,
+    n_unparsed=None,
+    n_resamples=N_RESAMPLES,
+    seed=0,
 ) -> dict[str, Any]:
     """Every metric of one cell of the tables, ready for JSON.
 
@@ -78,7 +91,9 @@ def summarise(
         if np.shape(f1) != (cells.n,):
             raise ValueError(f"f1 must have one value an item, {cells.n}, not {np.size(f1)}")
         parts.append(({"f1": accuracy}, tabulate(np.zeros(cells.n), f1)))  # the mean of the targets
-    unparsed = {"answer": 0, "confidence": 0} | {key: int(count) for key, count in (n_unparsed or {}).items()}
+    unparsed = {"answer": 0, "confidence": 0} | {
+        key: int(count) for key, count in (n_unparsed or {}).items()
+    }
     values = _measured(parts, n_resamples, seed)
     if cells.n and unparsed["confidence"] == cells.n:
         values = without_confidences(values)
@@ -109,14 +124,22 @@ def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
     of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
     none = dict.fromkeys(of_confidence)
     reasons = dict.fromkeys(of_confidence, "no confidence could be read")
-    return values | none | {"intervals": values["intervals"] | none, "reasons": values["reasons"] | reasons}
+    return (
+        values
+        | none
+        | {"intervals": values["intervals"] | none, "reasons": values["reasons"] | reasons}
+    )
 
 
-def _measured(parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int) -> dict[str, Any]:
+def _measured(
+    parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
+) -> dict[str, Any]:
     values, bounds, reasons = dict[str, Any](), dict[str, list[float] | None](), dict[str, str]()
     for metrics, cells in parts:
         values |= {name: metric.value(cells) for name, metric in metrics.items()}
-        reasons |= {name: why for name, metric in metrics.items() if (why := metric.why_undefined(cells))}
+        reasons |= {
+            name: why for name, metric in metrics.items() if (why := metric.why_undefined(cells))
+        }
         defined = {name: metric for name, metric in metrics.items() if name not in reasons}
         drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
         bounds |= {name: list(both) if (both := drawn.get(name)) else None for name in metrics}

@@ -24,7 +24,9 @@ PUBLISHED = Path(__file__).with_name("published")
 MODELS = {"llama3-8b": "LLAMA-3 8B", "qwen3-8b": "Qwen3 8B", "mistral-7b": "Mistral 7B"}
 
 
-def _paper(kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy"):
+def _paper(
+    kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy"
+):
     table = Table(kind=kind, dataset=dataset, models=[*models], source=source)
     return layout.resolved(table, Registry(), metric=metric)
 
@@ -41,7 +43,8 @@ SPECS = {
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
 # Our key for a published column, if it differs: the paper's E-AURC subtracts the analytic optimum.
 OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
-ROUNDING = 0.0005  # the paper rounds to three decimals, so its value may lie this far from what it prints
+# the paper rounds to three decimals, so its value may lie this far from what it prints
+ROUNDING = 0.0005
 SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
 INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval"
 UNDEFINED, NOT_RUN = "undefined", "not run"
@@ -110,9 +113,15 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
     for name, spec in SPECS.items():
         printed, size = published(name), SIZES[spec.dataset]
         for row in spec.rows:
-            where, ours = (name, row.model, row.method), metrics.get(layout.metrics_path(spec.dataset, row))
+            where, ours = (
+                (name, row.model, row.method),
+                metrics.get(layout.metrics_path(spec.dataset, row)),
+            )
             texts = printed[row.model, row.method]
-            values = [Compared(*where, column.key, texts[column.key], n_published=size) for column in columns(name)]
+            values = [
+                Compared(*where, column.key, texts[column.key], n_published=size)
+                for column in columns(name)
+            ]
             compared += [value.with_ours(ours) for value in values] if ours else values
     return compared
 
@@ -124,12 +133,18 @@ def in_this_run(compared: list[Compared]) -> list[Compared]:
 
 def summary(compared: list[Compared]) -> str:
     """One sentence: how many published values are inside, outside, not run; one more where the test sets differ in size."""
-    counts = Counter(OUTSIDE if value.verdict.startswith(OUTSIDE) else value.verdict for value in compared)
+    counts = Counter(
+        OUTSIDE if value.verdict.startswith(OUTSIDE) else value.verdict for value in compared
+    )
     if counts[NOT_RUN] == len(compared):
         return f"None of the paper's {len(compared)} values was run with this configuration."
     rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
     tables = sorted({value.table for value in compared if value.n not in (None, value.n_published)})
-    warning = f" The number of test items differs from the paper's in: {', '.join(tables)}." if tables else ""
+    warning = (
+        f" The number of test items differs from the paper's in: {', '.join(tables)}."
+        if tables
+        else ""
+    )
     return (
         f"Of the paper's {len(compared)} values, {counts[INSIDE]} are inside the reproduced interval, "
         f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run{rest}.{warning}"
@@ -153,9 +168,16 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
         labels, blocks = {row[:2]: row.label for row in SPECS[name].rows}, []
         for model, in_block in groupby(in_table, key=attrgetter("model")):
             by_method = groupby(in_block, key=attrgetter("method"))
-            lines = [{"label": labels[model, key], "cells": [*map(Compared.printed, line)]} for key, line in by_method]
-            height = sum(2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines)
+            lines = [
+                {"label": labels[model, key], "cells": [*map(Compared.printed, line)]}
+                for key, line in by_method
+            ]
+            height = sum(
+                2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines
+            )
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]
-        tables.append({"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks})
+        tables.append(
+            {"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks}
+        )
     return tables

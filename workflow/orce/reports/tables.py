@@ -36,7 +36,8 @@ SMALLEST_P = 1e-300
 NORMAL = 1.96  # standard errors on either side of a 95 % interval
 RESAMPLES = 2000  # of the paired differences
 TABCOLSEP = {"main": "7pt", "ablation": "4pt", "transfer": "8pt"}
-TIE = 1e-12  # methods with the same answers may differ in accuracy by rounding of their sums: that is a tie
+# methods with the same answers may differ in accuracy by rounding of their sums: that is a tie
+TIE = 1e-12
 TEX_SIGNS = {  # of a template's blocks, values and comments: braces are LaTeX's own
     "block_start_string": "<%", "block_end_string": "%>", "variable_start_string": "<<", "variable_end_string": ">>",
     "comment_start_string": "<#", "comment_end_string": "#>",
@@ -99,8 +100,12 @@ ACCEPTED = "DPO sees the SC reward's pairs that raise the correlation of the gen
 def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
     """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
     by_path, filled = metrics_file.collect(metrics), {}
-    if partial := [path for path, cell in by_path.items() if "config_digest" not in cell.provenance]:
-        raise BadInput(f"{partial[0]}: not all of a metrics file; make it again with `snakemake -f -- {partial[0]}`")
+    if partial := [
+        path for path, cell in by_path.items() if "config_digest" not in cell.provenance
+    ]:
+        raise BadInput(
+            f"{partial[0]}: not all of a metrics file; make it again with `snakemake -f -- {partial[0]}`"
+        )
     digests = [cell.provenance["config_digest"] for cell in by_path.values()]
     for name in settings.order:
         spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
@@ -108,9 +113,13 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
         notes = selection_notes(spec, settings.accept) + differences
         label = spec.label or f"tab:{name}"
         filled[name] = fill(
-            structs.replace(spec, metric=task.METRIC, notes=notes, label=label), by_path, settings.models
+            structs.replace(spec, metric=task.METRIC, notes=notes, label=label),
+            by_path,
+            settings.models,
         )
-    packages = ", ".join(f"{name} {version}" for name, version in sorted(metrics_file.versions().items()))
+    packages = ", ".join(
+        f"{name} {version}" for name, version in sorted(metrics_file.versions().items())
+    )
     facts = [
         ("configuration digest", digest(plain(settings), digests)),
         ("git commit", metrics_file.commit() or "unknown"),
@@ -121,7 +130,10 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
 def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write NAME.tex and NAME.html of every table; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    page = {"facts": content.facts, "summary": comparison.summary(comparison.in_this_run(compared) or compared)}
+    page = {
+        "facts": content.facts,
+        "summary": comparison.summary(comparison.in_this_run(compared) or compared),
+    }
     texts = {}
     for name, table in content.tables.items():
         texts[f"{name}.tex"] = rendered("table.tex.j2", table=table)
@@ -132,19 +144,30 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    summary, shown = comparison.summary(compared), compared if comparison.in_this_run(compared) else []
+    summary, shown = (
+        comparison.summary(compared),
+        compared if comparison.in_this_run(compared) else [],
+    )
     document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
-    by_table = [(name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)]
+    by_table = [
+        (name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)
+    ]
     texts = {
-        "comparison.tex": rendered("comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary),
+        "comparison.tex": rendered(
+            "comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary
+        ),
         "comparison.html": rendered("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
-        "tables.tex": rendered("tables.tex.j2", names=[*content.tables], compared=shown, **document),
+        "tables.tex": rendered(
+            "tables.tex.j2", names=[*content.tables], compared=shown, **document
+        ),
         "tables.html": rendered("tables.html.j2", compared=shown, **document),
     }
     # The PDF comes last: only it needs a package that `orce` may lack.
     written = _written(out_dir, texts)
-    return written | _written(out_dir, {"tables.pdf": _pdf(compared=comparison.in_tables(shown), **document)})
+    return written | _written(
+        out_dir, {"tables.pdf": _pdf(compared=comparison.in_tables(shown), **document)}
+    )
 
 
 def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
@@ -169,14 +192,27 @@ def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> 
     for row in spec.rows:
         path = layout.metrics_path(spec.dataset, row)
         if path not in metrics:
-            raise BadInput(f"{path} is missing: a table needs it; make it with `snakemake -- {path}`")
+            raise BadInput(
+                f"{path} is missing: a table needs it; make it with `snakemake -- {path}`"
+            )
         by_row[row] = metrics[path]
     for model, rows in groupby(spec.rows, key=lambda row: row.model):
         label, block = layout.model_label(model, models), {row: by_row[row] for row in rows}
         means = {row: mean for row, cell in block.items() if (mean := second_reading(cell))}
-        blocks += [_block(*both, spec.columns) for both in ((label, block), (f"{label}, mean", means)) if both[1]]
+        blocks += [
+            _block(*both, spec.columns)
+            for both in ((label, block), (f"{label}, mean", means))
+            if both[1]
+        ]
     notes = _notes(by_row, spec.columns, models) + spec.notes
-    return Table(layout.caption(spec, models), spec.label or "", TABCOLSEP[spec.kind], spec.columns, blocks, notes)
+    return Table(
+        layout.caption(spec, models),
+        spec.label or "",
+        TABCOLSEP[spec.kind],
+        spec.columns,
+        blocks,
+        notes,
+    )
 
 
 def replaced(metrics: CellMetrics) -> bool:
@@ -192,10 +228,13 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
 
 def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
     lines = {
-        row: Line(row, [], UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse)) for row, cell in by_row.items()
+        row: Line(row, [], UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse))
+        for row, cell in by_row.items()
     }
     for column in columns:
-        ranked = [None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()]
+        ranked = [
+            None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()
+        ]
         for (row, cell), mark in zip(by_row.items(), marks(ranked, column.best), strict=True):
             lines[row].cells.append(_number(column.key, mark, cell))
     return Block(label, [*lines.values()])
@@ -207,8 +246,12 @@ def _number(key: str, mark: str, metrics: CellMetrics) -> Number:
         return Number(UNDEFINED, mark, hint=metrics.reason(key))
     if key == "p":
         exponent = metrics.log10_p
-        return Number(p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}")
-    return Number(decimals(value), mark, interval=" to ".join(map(decimals, bounds)) if bounds else "")
+        return Number(
+            p_text(value), mark, hint="" if exponent is None else f"log10 p = {exponent:.1f}"
+        )
+    return Number(
+        decimals(value), mark, interval=" to ".join(map(decimals, bounds)) if bounds else ""
+    )
 
 
 def marks(values: Sequence[float | None], best: str | None) -> list[str]:
@@ -218,14 +261,19 @@ def marks(values: Sequence[float | None], best: str | None) -> list[str]:
     which every value is the same. `best` is 'max', 'min', or None for a column without marks.
     """
     sign = -1.0 if best == "max" else 1.0
-    ranked = [math.inf if value is None or not math.isfinite(value) else sign * value for value in values]
+    ranked = [
+        math.inf if value is None or not math.isfinite(value) else sign * value for value in values
+    ]
     levels: list[float] = []
     for value in sorted(set(ranked) - {math.inf}):
         levels += [value] if not levels or value - levels[-1] > TIE else []
     if best is None or len(levels) < 2:
         return [""] * len(values)
     first, second = levels[:2]
-    return ["best" if value - first <= TIE else "second" if value - second <= TIE else "" for value in ranked]
+    return [
+        "best" if value - first <= TIE else "second" if value - second <= TIE else ""
+        for value in ranked
+    ]
 
 
 def p_text(p: float) -> str:
@@ -235,8 +283,12 @@ def p_text(p: float) -> str:
 
 COUNTED: dict[str, Callable[[CellMetrics], int]] = {
     "Unreadable answers, counted as wrong": lambda cell: cell.n_unparsed["answer"],
-    "Unreadable confidences, given the default confidence": lambda cell: cell.n_unparsed["confidence"],
-    "Confidences read at a second try": lambda cell: max(0, cell.n_retried - cell.n_unparsed["confidence"]),
+    "Unreadable confidences, given the default confidence": lambda cell: cell.n_unparsed[
+        "confidence"
+    ],
+    "Confidences read at a second try": lambda cell: max(
+        0, cell.n_retried - cell.n_unparsed["confidence"]
+    ),
 }
 
 
@@ -247,14 +299,23 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         """The texts of some rows, by model."""
         groups = groupby(texts, key=lambda row: row.model)
         lines = ((model, [f"{row.label} {texts[row]}" for row in rows]) for model, rows in groups)
-        return "; ".join(f"{layout.model_label(model, models)}: {', '.join(line)}" for model, line in lines)
+        return "; ".join(
+            f"{layout.model_label(model, models)}: {', '.join(line)}" for model, line in lines
+        )
 
     usual = mode(cell.n for cell in by_row.values())
     others = listed({row: f"{cell.n:,}" for row, cell in by_row.items() if cell.n != usual})
     notes = [f"n = {usual:,}{' except ' + others if others else ' in every row'}."]
     # An undefined correlation implies an undefined p-value, which is not listed.
-    titles = {column.key: SHORT_TITLES.get(column.key, column.title) for column in columns if column.key != "p"}
-    widths = {key: [both[1] - both[0] for cell in by_row.values() if (both := cell.interval(key))] for key in titles}
+    titles = {
+        column.key: SHORT_TITLES.get(column.key, column.title)
+        for column in columns
+        if column.key != "p"
+    }
+    widths = {
+        key: [both[1] - both[0] for cell in by_row.values() if (both := cell.interval(key))]
+        for key in titles
+    }
     errors = [
         f"{titles[key]} {median(measured) / (2 * NORMAL):.3f}"
         for key, measured in widths.items()
@@ -263,16 +324,24 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     if errors:
         notes.append(f"One standard error: {', '.join(errors)} (median over the rows).")
     if widths.get("ece"):
-        notes.append(f"Half of the interval: ECE {median(widths['ece']) / 2:.3f} (median over the rows).")
+        notes.append(
+            f"Half of the interval: ECE {median(widths['ece']) / 2:.3f} (median over the rows)."
+        )
     if any(cell.readout == "mode" for cell in by_row.values()):
-        notes.append("Confidence LLMs are read by the most probable of the values 0 to 100 percent.")
+        notes.append(
+            "Confidence LLMs are read by the most probable of the values 0 to 100 percent."
+        )
     if any(map(second_reading, by_row.values())):
-        notes.append("Mean: the same models, read by the mean of their distribution over 0 to 100 percent.")
+        notes.append(
+            "Mean: the same models, read by the mean of their distribution over 0 to 100 percent."
+        )
     for title, count in COUNTED.items():
         if rows := listed({row: f"{count(cell):,}" for row, cell in by_row.items() if count(cell)}):
             notes.append(f"{title}: {rows}.")
     if any(map(replaced, by_row.values())):
-        notes.append(f"{UNREAD} More than a tenth of the confidences were unreadable: the row is not ranked.")
+        notes.append(
+            f"{UNREAD} More than a tenth of the confidences were unreadable: the row is not ranked."
+        )
     if any(cell.collapse or (cell.mean and cell.mean.collapse) for cell in by_row.values()):
         notes.append(
             f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant: "
@@ -305,9 +374,12 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
         own, orce = (read_stated(name, unparsed) for name in (path, base))
         if own.ids != orce.ids:
             raise BadInput(f"{path}: not the items of {base}; make both again")
-        values = paired_bootstrap("aurc", own.confidence, own.correct, orce.confidence, orce.correct, RESAMPLES)
+        values = paired_bootstrap(
+            "aurc", own.confidence, own.correct, orce.confidence, orce.correct, RESAMPLES
+        )
         difference, *bounds = (
-            "" if values[key] is None else f"{values[key]:+.3f}" for key in ("difference", "low", "high")
+            "" if values[key] is None else f"{values[key]:+.3f}"
+            for key in ("difference", "low", "high")
         )
         interval = f"{difference} [{', '.join(bounds)}]" if difference else "undefined"
         by_model.setdefault(row.model, []).append(f"{row.label} {interval}")
@@ -322,7 +394,11 @@ def tex_escape(text: str) -> str:
 def rendered(template: str, **values) -> str:
     """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
     tex = template.endswith(".tex.j2")
-    options: dict[str, Any] = {"trim_blocks": True, "lstrip_blocks": True, "keep_trailing_newline": True}
+    options: dict[str, Any] = {
+        "trim_blocks": True,
+        "lstrip_blocks": True,
+        "keep_trailing_newline": True,
+    }
     options |= {"undefined": jinja2.StrictUndefined} | (TEX_SIGNS if tex else {"autoescape": True})
     environment = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), **options)
     environment.filters |= {"tex": tex_escape, "decimals": decimals}
@@ -346,5 +422,10 @@ def _pdf(**document) -> bytes:
         return [printable(item) for item in value] if isinstance(value, list | tuple) else value
 
     data = {"fonts": ["New Computer Modern", *figures.style()["font.family"]], **document}
-    fonts, inputs = [Path(matplotlib.get_data_path(), "fonts", "ttf")], {"data": json.dumps(printable(data))}
-    return typst.compile(TEMPLATES / "tables.typ", format="pdf", font_paths=fonts, sys_inputs=inputs)
+    fonts, inputs = (
+        [Path(matplotlib.get_data_path(), "fonts", "ttf")],
+        {"data": json.dumps(printable(data))},
+    )
+    return typst.compile(
+        TEMPLATES / "tables.typ", format="pdf", font_paths=fonts, sys_inputs=inputs
+    )

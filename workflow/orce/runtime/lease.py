@@ -35,13 +35,16 @@ def visible() -> tuple[list[str], str]:
         # As in CUDA, the first entry that is not a device (-1, say) ends the list.
         entries = itertools.takewhile(DEVICE.fullmatch, map(str.strip, value.split(",")))
         return [*dict.fromkeys(entries)], f"{SELECTOR}={value}"
-    import subprocess  # only here: most launches find the variable or need no GPU, and should start quickly
+    # only here: most launches find the variable or need no GPU, and should start quickly
+    import subprocess
 
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [], "there is no nvidia-smi" if isinstance(error, FileNotFoundError) else f"nvidia-smi: {error}"
+        return [], "there is no nvidia-smi" if isinstance(
+            error, FileNotFoundError
+        ) else f"nvidia-smi: {error}"
     if done.returncode:
         return [], "nvidia-smi: " + " ".join((done.stdout + done.stderr).split())[:200]
     return [line for line in done.stdout.split() if line.isdigit()], "nvidia-smi"
@@ -57,7 +60,9 @@ def lease(devices: list[str], count: int) -> list[str]:
     started, patience = time.monotonic(), PATIENCE
     while turn is None or not (taken := _take(folder, devices, count)):
         if (waited := time.monotonic() - started) > patience:
-            users = ", ".join(f"{device} by process {pid}" for device, pid in _marked(folder).items())
+            users = ", ".join(
+                f"{device} by process {pid}" for device, pid in _marked(folder).items()
+            )
             leased = users or "by an unknown process"
             _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {leased}")
             patience *= 2
@@ -75,7 +80,9 @@ def _folder(devices: list[str]) -> Path:
     outer, ids = os.environ.get("ORCE_LEASE_FOLDER"), os.environ.get("ORCE_LEASE", "").split(",")
     if outer and set(devices) <= set(ids):
         folder = Path(outer) / f"within-{ids[0].replace('/', '_')}"
-    else:  # not in $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not set it
+    # not in $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not
+    # set it
+    else:
         folder = Path(tempfile.gettempdir()) / f"orce-gpus-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -113,7 +120,8 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
         taken = []
     for device, handle in free.items():
         if device in taken:
-            fcntl.fcntl(handle, fcntl.F_DUPFD, LOCK_FD)  # children inherit this duplicate, which holds the lock
+            # children inherit this duplicate, which holds the lock
+            fcntl.fcntl(handle, fcntl.F_DUPFD, LOCK_FD)
         os.close(handle)
     return taken
 
@@ -130,7 +138,9 @@ def _marked(folder: Path) -> dict[str, str]:
             entries = os.fsdecode(path.read_bytes()).split("\0")
             environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
             if Path(environment.get("ORCE_LEASE_FOLDER", "")).is_relative_to(folder):
-                users |= dict.fromkeys(environment.get("ORCE_LEASE", "").split(","), path.parent.name)
+                users |= dict.fromkeys(
+                    environment.get("ORCE_LEASE", "").split(","), path.parent.name
+                )
     return users
 
 
@@ -138,7 +148,12 @@ def main(argv: list[str]) -> int:
     """Replace this process by the command, with its GPUs. Returns an exit code only if that fails."""
     numbers, command = argv[0].split("/") if argv else [], argv[2:]
     try:
-        if not command or argv[1] != "--" or len(numbers) > 2 or not all(map(str.isdecimal, numbers)):
+        if (
+            not command
+            or argv[1] != "--"
+            or len(numbers) > 2
+            or not all(map(str.isdecimal, numbers))
+        ):
             raise BadInput(
                 "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)"
             )
@@ -165,7 +180,8 @@ def main(argv: list[str]) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # Python ignores it, and the command would inherit that
+    # Python ignores it, and the command would inherit that
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
     except OSError as error:

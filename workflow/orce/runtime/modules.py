@@ -12,7 +12,8 @@ from typing import Any
 
 from orce.errors import BadInput
 
-SHIPPED = ("config/", "docs/examples/", "evidence/")  # folders of the checkout that its configurations name
+# folders of the checkout that its configurations name
+SHIPPED = ("config/", "docs/examples/", "evidence/")
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
@@ -85,7 +86,9 @@ def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> Modu
     vars(watched).update(vars(module))
     for contract in contracts:
         if hasattr(module, contract.name):
-            setattr(watched, contract.name, _watched(getattr(module, contract.name), path, contract))
+            setattr(
+                watched, contract.name, _watched(getattr(module, contract.name), path, contract)
+            )
     return watched
 
 
@@ -111,13 +114,17 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
             deepest = traceback.extract_tb(error.__traceback__)[-1].filename
             if contract.name == "train" and Path(deepest).resolve() != located(path).resolve():
                 raise  # from deep within a training: its traceback says more than a line
-            raise BadInput(f"{where}{_failure(path, error, 'raised ')}{_question(arguments)}") from None
+            raise BadInput(
+                f"{where}{_failure(path, error, 'raised ')}{_question(arguments)}"
+            ) from None
         try:
             fine = contract.holds(value, arguments)
         except Exception:  # noqa: BLE001 (a value that cannot even be looked at)
             fine = False
         if not fine:
-            raise BadInput(f"{where}: returned {short(value)}{_question(arguments)}; expected {contract.gives}")
+            raise BadInput(
+                f"{where}: returned {short(value)}{_question(arguments)}; expected {contract.gives}"
+            )
         return value
 
     return watched
@@ -125,9 +132,15 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
 
 def _question(arguments: tuple) -> str:
     """Which question a call was about; the text that it was to read, if it saw no question."""
-    if example := next((each for each in arguments if isinstance(each, dict) and "id" in each), None):
+    if example := next(
+        (each for each in arguments if isinstance(each, dict) and "id" in each), None
+    ):
         return f" for question {example['id']!r}"
-    return f" for the text {short(arguments[0])}" if arguments and isinstance(arguments[0], str) else ""
+    return (
+        f" for the text {short(arguments[0])}"
+        if arguments and isinstance(arguments[0], str)
+        else ""
+    )
 
 
 def short(value) -> str:
@@ -149,7 +162,12 @@ def is_answer(value, *_) -> bool:
 
 
 def is_pair(value, *_) -> bool:
-    return isinstance(value, tuple | list) and len(value) == 2 and is_answer(value[0]) and is_read(value[1])
+    return (
+        isinstance(value, tuple | list)
+        and len(value) == 2
+        and is_answer(value[0])
+        and is_read(value[1])
+    )
 
 
 def is_text(value, *_) -> bool:
@@ -163,7 +181,11 @@ def is_conversation(value, *_) -> bool:
 
 def is_score(value, *_) -> bool:
     f1 = value["f1"]
-    return isinstance(value["correct"], bool | int) and value["correct"] in (0, 1) and (f1 is None or math.isfinite(f1))
+    return (
+        isinstance(value["correct"], bool | int)
+        and value["correct"] in (0, 1)
+        and (f1 is None or math.isfinite(f1))
+    )
 
 
 def has_hash(value, *_) -> bool:

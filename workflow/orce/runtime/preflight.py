@@ -41,7 +41,10 @@ for path in sys.argv[1:]:
         print(error)
 """
 # Drivers before 510 do not know the second field, and then say nothing.
-SMI = [["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"] for more in (",compute_cap", "")]
+SMI = [
+    ["nvidia-smi", f"--query-gpu=driver_version{more}", "--format=csv,noheader"]
+    for more in (",compute_cap", "")
+]
 PATIENCE = 10  # seconds until the hub answers
 # Rules that load the answer LLM of their cell, and its confidence LLM.
 ANSWERING = ("sample", "elicit", "likelihoods", "states")
@@ -59,36 +62,62 @@ def check(workflow, config) -> None:
         unlocked(str(path) for job in jobs for path in job.output)
     limit = workflow.global_resources.get("gpu")
     needed = gpus([job.resources for job in jobs], limit and limit.value, workflow.local_exec)
-    lacks = machine(config.python, config.dtype) if needed and workflow.local_exec and config.device == "cuda" else []
+    lacks = (
+        machine(config.python, config.dtype)
+        if needed and workflow.local_exec and config.device == "cuda"
+        else []
+    )
     answering = {job.wildcards.model for job in jobs if job.rule.name in ANSWERING}
     judged = {job.wildcards.model for job in jobs if job.rule.name in JUDGING}
-    lacks += weights(config, answering | {config.models[name].confidence or name for name in judged})
+    lacks += weights(
+        config, answering | {config.models[name].confidence or name for name in judged}
+    )
     if lacks:
         raise BadInput("\n".join(lacks))
-    models = [("model", config.models[job.wildcards.model].source) for job in jobs if job.rule.name == "fetch"]
-    data = [("data set", config.datasets[job.wildcards.dataset].source) for job in jobs if job.rule.name == "prompts"]
+    models = [
+        ("model", config.models[job.wildcards.model].source)
+        for job in jobs
+        if job.rule.name == "fetch"
+    ]
+    data = [
+        ("data set", config.datasets[job.wildcards.dataset].source)
+        for job in jobs
+        if job.rule.name == "prompts"
+    ]
     hub([*models, *(source for source in data if "hub" in source[1])])
 
 
-def tell_replaced(tables: list[str], planned: Collection[str], document: str = "paper_tables/tables.tex") -> None:
+def tell_replaced(
+    tables: list[str], planned: Collection[str], document: str = "paper_tables/tables.tex"
+) -> None:
     """Say that a run puts its tables where those of another configuration are."""
     if document in planned and Path(document).exists():
-        there = re.findall(r"^\\input\{(.+)\.tex\}$", Path(document).read_text(encoding="utf-8"), re.MULTILINE)
+        there = re.findall(
+            r"^\\input\{(.+)\.tex\}$", Path(document).read_text(encoding="utf-8"), re.MULTILINE
+        )
         if not {*there} <= {*tables}:
             now = f"now {', '.join(tables)}; to keep the former, copy the folder, or run in another (--directory)"
-            say(f"paper_tables/tables.* and comparison.* are replaced: they show {', '.join(there)}, {now}")
+            say(
+                f"paper_tables/tables.* and comparison.* are replaced: they show {', '.join(there)}, {now}"
+            )
 
 
 def machine(python: str | None, dtype: str) -> list[str]:
     """What this machine lacks for jobs on its visible GPUs, each in a line with its remedy. python: the jobs' interpreter."""
-    asked = subprocess.run([python or sys.executable, "-c", ASK], check=True, capture_output=True, text=True).stdout
+    asked = subprocess.run(
+        [python or sys.executable, "-c", ASK], check=True, capture_output=True, text=True
+    ).stdout
     (version, cuda, starts, headers), devices, cards = json.loads(asked), lease.visible()[0], []
     chosen = [f"--id={','.join(devices)}"] if not any("MIG" in device for device in devices) else []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         for query in SMI:
-            shown = subprocess.run([*query, *chosen], check=False, capture_output=True, text=True, timeout=30).stdout
+            shown = subprocess.run(
+                [*query, *chosen], check=False, capture_output=True, text=True, timeout=30
+            ).stdout
             cards = cards or re.findall(r"^ *(\d+)\.[\d.]+(?:, *(\d+\.\d))?", shown, re.MULTILINE)
-    driver, capability = (min((float(card[i]) for card in cards if card[i]), default=1e9) for i in (0, 1))
+    driver, capability = (
+        min((float(card[i]) for card in cards if card[i]), default=1e9) for i in (0, 1)
+    )
     major = (cuda or "0").partition(".")[0]
     needed = DRIVERS.get(major, 0)
     built = "is not installed" if version is None else f"{version} is a build for the CPU"
@@ -96,11 +125,13 @@ def machine(python: str | None, dtype: str) -> list[str]:
     kernels = "with which Triton builds its kernels at run time; apt-get install gcc, or set CC"
     lacks = {
         f"torch {built}; install envs/gpu.txt, or set device: cpu": cuda is None,
-        f"{old}; update the driver, or see docs/one-node.md, Drivers": driver < needed and starts < int(major),
+        f"{old}; update the driver, or see docs/one-node.md, Drivers": driver < needed
+        and starts < int(major),
         f"a GPU of capability {capability} has no {dtype}, which needs {CAPABLE.get(dtype)}; set dtype: float32": (
             capability < CAPABLE.get(dtype, 0)
         ),
-        f"no C compiler, {kernels}": not os.environ.get("CC") and not any(map(shutil.which, ("gcc", "clang"))),
+        f"no C compiler, {kernels}": not os.environ.get("CC")
+        and not any(map(shutil.which, ("gcc", "clang"))),
         f"no Python.h in {headers}, which these kernels include; apt-get install {Path(headers).name}-dev": (
             not Path(headers, "Python.h").exists()
         ),
@@ -114,7 +145,9 @@ def weights(config, loaded: set[str]) -> list[str]:
     sharing = {config.models[name].source.get("model") for name in loaded}
     grading = config.grading
     graders = {grading.model} if grading is not None else set()
-    sources = [spec.source for name, spec in config.models.items() if name in loaded | sharing | graders]
+    sources = [
+        spec.source for name, spec in config.models.items() if name in loaded | sharing | graders
+    ]
     if grading is not None:
         sources.append(grading.nli or {})
     folders = list(dict.fromkeys(source["path"] for source in sources if "path" in source))
@@ -132,26 +165,44 @@ def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
     asked = {(source["hub"], source.get("revision")): what for what, source in sources}
     if not asked:
         return
-    from huggingface_hub import HfApi, constants, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub import (
+        HfApi,
+        constants,
+        get_hf_file_metadata,
+        hf_hub_url,
+        try_to_load_from_cache,
+    )
 
     missing = 0
     for (name, revision), what in {} if constants.HF_HUB_OFFLINE else asked.items():
         kind = what.removesuffix(" set").replace("data", "dataset")
         try:
-            about = HfApi().repo_info(name, revision=revision, repo_type=kind, files_metadata=True, timeout=PATIENCE)
-            files = {file.rfilename: file.size or 0 for file in getattr(about, "siblings", None) or []}
+            about = HfApi().repo_info(
+                name, revision=revision, repo_type=kind, files_metadata=True, timeout=PATIENCE
+            )
+            files = {
+                file.rfilename: file.size or 0 for file in getattr(about, "siblings", None) or []
+            }
             # A gated repository is described to everyone, and its files are sent to those with access.
-            url = hf_hub_url(name, max(files, key=files.__getitem__), repo_type=kind, revision=about.sha)
+            url = hf_hub_url(
+                name, max(files, key=files.__getitem__), repo_type=kind, revision=about.sha
+            )
             get_hf_file_metadata(url, timeout=PATIENCE)
             for file, size in files.items() if kind == "model" else ():
                 wanted = re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", file)
-                missing += size if wanted and try_to_load_from_cache(name, file, revision=about.sha) is None else 0
+                missing += (
+                    size
+                    if wanted and try_to_load_from_cache(name, file, revision=about.sha) is None
+                    else 0
+                )
         except Exception as error:  # noqa: BLE001 - the hub's library and those below it have no common class
             raise_refusal(error, what, name, revision)
             remedy = "only what its cache has can be used; without a network: docs/one-node.md, Models and data"
             return say(f"[preflight] {name}: the hub does not answer ({one_line(error)}); {remedy}")
     cache = Path(constants.HF_HUB_CACHE).absolute()
-    free = shutil.disk_usage(next(folder for folder in (cache, *cache.parents) if folder.exists())).free
+    free = shutil.disk_usage(
+        next(folder for folder in (cache, *cache.parents) if folder.exists())
+    ).free
     if missing > free:
         sizes = f"the weights need {missing / 1e9:.1f} GB more, and {free / 1e9:.1f} GB are free"
         raise BadInput(f"{cache}: {sizes}; make room, or set HF_HOME to a folder with more")
@@ -161,9 +212,12 @@ def alone() -> None:
     """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this one ends with it."""
     lock = Path(".snakemake/orce.lock")
     lock.parent.mkdir(exist_ok=True)
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT)  # left open: the lock lasts as long as this process
+    # left open: the lock lasts as long as this process
+    handle = os.open(lock, os.O_RDWR | os.O_CREAT)
     if not locked(handle, lock):
-        raise BadInput(f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first")
+        raise BadInput(
+            f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first"
+        )
 
 
 def unlocked(planned: Iterable[str]) -> None:

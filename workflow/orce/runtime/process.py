@@ -27,13 +27,15 @@ from typing import NoReturn
 
 from orce.errors import BadInput
 
-LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))  # seconds between lines; 0 prints every update
+# seconds between lines; 0 prints every update
+LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))
 SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
 UNUSED = ("sklearn", "scipy")  # by the parts of transformers that a stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _starting = False  # from `importing` to `imported`
-_counts: dict[str, tuple[int, int]] = {}  # of prompts, by what they do: how many do, and of how many
+# of prompts, by what they do: how many do, and of how many
+_counts: dict[str, tuple[int, int]] = {}
 
 
 class Progress:
@@ -51,8 +53,14 @@ class Progress:
         if done < self.total and now - self.shown < self.every:
             return
         self.shown, elapsed, gained = now, now - self.started, done - self.first
-        left = f", {(self.total - done) * elapsed / gained:.0f} s left" if gained and done < self.total else ""
-        say(f"[{self.label}] {done}/{self.total}  {elapsed:.0f} s{left}{'  ' if note else ''}{note}")
+        left = (
+            f", {(self.total - done) * elapsed / gained:.0f} s left"
+            if gained and done < self.total
+            else ""
+        )
+        say(
+            f"[{self.label}] {done}/{self.total}  {elapsed:.0f} s{left}{'  ' if note else ''}{note}"
+        )
 
 
 def printable(text: str) -> str:
@@ -63,7 +71,8 @@ def printable(text: str) -> str:
 def say(text: str) -> None:
     """Print to standard error. What comes from outside (a server, a model's name) can start no escape sequence."""
     lines = "".join(f"{printable(line)}\n" for line in text.split("\n"))
-    print(lines, end="", file=sys.stderr, flush=True)  # in one piece, also where jobs share the screen
+    # in one piece, also where jobs share the screen
+    print(lines, end="", file=sys.stderr, flush=True)
 
 
 def count_prompts(what: str, held: int, seen: int) -> None:
@@ -144,7 +153,8 @@ def within(seconds: float, what: str) -> Iterator[None]:
 
     former = signal.signal(signal.SIGVTALRM, late)
     try:
-        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)  # again, where the first was caught
+        # again, where the first was caught
+        signal.setitimer(signal.ITIMER_VIRTUAL, seconds, seconds)
         yield
     except _Late:
         raise BadInput(f"{what} takes more than {seconds:g} s; it may loop for ever") from None
@@ -221,7 +231,9 @@ def extras():
         package, needed = re.escape((error.name or "").partition(".")[0].replace("_", "-")), ""
         with contextlib.suppress(metadata.PackageNotFoundError):
             needed = "\n".join(metadata.requires("orce-reproduction") or [])
-        if not (extra := re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)):
+        if not (
+            extra := re.search(rf"^{package}(?![\w-]).*; extra == [\"'](\w+)", needed, re.MULTILINE)
+        ):
             raise
         where = f"it comes with the extra {extra[1]}; in the checkout: pip install '.[{extra[1]}]'"
         raise BadInput(f"{error.name} is not installed; {where}") from None

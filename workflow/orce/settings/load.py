@@ -19,13 +19,27 @@ from msgspec import Struct, UnsetType
 from orce.errors import BadInput, public
 from orce.settings.schema import Config, Source
 
-FORMS: dict[str, list[tuple[str, ...]]] = {  # the keys that a source of each section has, or may have
+# the keys that a source of each section has, or may have
+FORMS: dict[str, list[tuple[str, ...]]] = {
     "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
-    "models": [("hub", "revision"), ("path",), ("model",), ("package", "file"), ("server", "model")],
+    "models": [
+        ("hub", "revision"),
+        ("path",),
+        ("model",),
+        ("package", "file"),
+        ("server", "model"),
+    ],
 }
 OPTIONAL = {"config", "revision", "size"}
 REPLACING = ("path", "server", "package", "model")  # keys of a source over whose hub they stand
-NAMES = {int: "integer", float: "number", str: "text", bool: "true or false", type(None): "null", dict: "mapping"}
+NAMES = {
+    int: "integer",
+    float: "number",
+    str: "text",
+    bool: "true or false",
+    type(None): "null",
+    dict: "mapping",
+}
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 # Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40 is 100, and 1_0 is 10.
 OTHER_FORMS = {
@@ -48,7 +62,9 @@ class _Strict(yaml.SafeLoader):
         for key, _ in node.value:
             first = seen.setdefault((key.tag, str(key.value)), key)
             if first is not key and key.tag != "tag:yaml.org,2002:merge":
-                problem = f"the key {key.value!r} stands in line {first.start_mark.line + 1} already"
+                problem = (
+                    f"the key {key.value!r} stands in line {first.start_mark.line + 1} already"
+                )
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
         return node
 
@@ -96,7 +112,11 @@ def as_in_a_file(value: Any) -> Any:
 
 def incomplete(config: dict[str, Any], folder: Path) -> str | None:
     """What to say where `folder` has no config.yaml and the files named on the command line do not replace it."""
-    missing = [field.name for field in msgspec.structs.fields(Config) if field.required and field.name not in config]
+    missing = [
+        field.name
+        for field in msgspec.structs.fields(Config)
+        if field.required and field.name not in config
+    ]
     if not missing or (folder / "config.yaml").exists():
         return None
     remedy = "copy it there, or name it first: --configfile config.yaml mine.yaml"
@@ -129,7 +149,9 @@ def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
         ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
         if preset.resolve().parent == folder and not ours:
             before, after = dict(_keys(mapping(mine))), dict(_keys(mapping(preset)))
-            changed = [key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]]
+            changed = [
+                key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
+            ]
             if keys := [key for key in changed if not isinstance(before[key], dict)]:
                 yield (
                     f"config: {preset.name} comes after {mine.name} and overrides its {_some(keys)}; "
@@ -162,7 +184,9 @@ def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> di
     """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is the folder, null removes a key."""
     left = {name: value for name, value in source.items() if value is not None}
     if "hub" not in left or left.keys() & {*REPLACING}:
-        left = {name: value for name, value in left.items() if name not in ("hub", "config", "revision")}
+        left = {
+            name: value for name, value in left.items() if name not in ("hub", "config", "revision")
+        }
     if "path" in left:
         left = {name: value for name, value in left.items() if name not in ("package", "file")}
     if left and not any({*form} - OPTIONAL <= {*left} <= {*form} for form in forms):
@@ -179,19 +203,26 @@ def typed(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = Non
 
     Numbers stay as they were written: 3 does not become 3.0, which would run everything again.
     """
-    inner = next((option for option in alternatives(kind) if is_struct(option) or by_name(option)), None)
+    inner = next(
+        (option for option in alternatives(kind) if is_struct(option) or by_name(option)), None
+    )
     if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, owner)
     if not is_struct(inner):
         names, entries = get_args(inner)
-        return {_name(name, names, key): typed(entry, entries, f"{key}.{name}") for name, entry in value.items()}
+        return {
+            _name(name, names, key): typed(entry, entries, f"{key}.{name}")
+            for name, entry in value.items()
+        }
     fields = {field.encode_name: field for field in msgspec.structs.fields(inner)}
     for name in value:
         if name not in fields:
             raise unknown(key, name, [*fields])
     for name, field in fields.items():
         if field.required and name not in value:
-            raise BadInput(f"config: {key or 'top level'}: no key {name!r} ({meanings(inner).get(name, '')})")
+            raise BadInput(
+                f"config: {key or 'top level'}: no key {name!r} ({meanings(inner).get(name, '')})"
+            )
     given = {
         fields[name].name: typed(entry, fields[name].type, f"{key}.{name}".lstrip("."), inner)
         for name, entry in value.items()
@@ -211,7 +242,9 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
     _finite(value, key, value)
     shown = "a value that is not printed" if key.endswith(".api.key") else _shown(value)
     meaning = meanings(owner).get(key.rpartition(".")[2]) if owner else None
-    raise BadInput(f"config: {key}: {shown}; expected {in_words(kind)}{f' ({meaning})' if meaning else ''}")
+    raise BadInput(
+        f"config: {key}: {shown}; expected {in_words(kind)}{f' ({meaning})' if meaning else ''}"
+    )
 
 
 def _finite(value: Any, key: str, written: Any) -> None:
@@ -243,8 +276,12 @@ def _name(name: Any, kind: Any, key: str) -> str:
     try:
         return msgspec.convert(name, kind)
     except msgspec.ValidationError:
-        quoted = "" if isinstance(name, str) else "; YAML does not read this as text: put it in quotes"
-        raise BadInput(f"config: {key}: {name!r} cannot be a name here; expected {in_words(kind)}{quoted}") from None
+        quoted = (
+            "" if isinstance(name, str) else "; YAML does not read this as text: put it in quotes"
+        )
+        raise BadInput(
+            f"config: {key}: {name!r} cannot be a name here; expected {in_words(kind)}{quoted}"
+        ) from None
 
 
 def unknown(key: str, name: Any, known: list[str]) -> BadInput:
@@ -272,7 +309,11 @@ def in_words(kind: Any) -> str:
     """A type as docs/configuration.md and the errors have it: `integer ≥ 1`, `main or ablation`, `text or null`."""
     if get_origin(kind) is Annotated:
         meta = kind.__metadata__[0]
-        limits = [f"{sign} {limit}" for name, sign in SIGNS.items() if (limit := getattr(meta, name)) is not None]
+        limits = [
+            f"{sign} {limit}"
+            for name, sign in SIGNS.items()
+            if (limit := getattr(meta, name)) is not None
+        ]
         return meta.description or f"{in_words(kind.__origin__)} {', '.join(limits)}".strip()
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
@@ -281,7 +322,11 @@ def in_words(kind: Any) -> str:
     if (options := alternatives(kind)) == [kind]:
         return NAMES.get(get_origin(kind) or kind, "mapping")
     words = dict.fromkeys(map(in_words, options))
-    whole = {word for word in words if "integer" in word and word.replace("integer", "number", 1) in words}
+    whole = {
+        word
+        for word in words
+        if "integer" in word and word.replace("integer", "number", 1) in words
+    }
     return " or ".join(word for word in words if word not in whole)
 
 
@@ -290,7 +335,11 @@ def meanings(kind: type[Struct]) -> dict[str, str]:
     """What each key of a struct means: the comment beside it in the source, or above it."""
     bases = [base for base in reversed(kind.__mro__) if is_struct(base) and base is not Struct]
     comments = commented("".join(map(inspect.getsource, bases)), r"    (\w+): ")
-    return {field.encode_name: comments[field.name] for field in msgspec.structs.fields(kind) if field.name in comments}
+    return {
+        field.encode_name: comments[field.name]
+        for field in msgspec.structs.fields(kind)
+        if field.name in comments
+    }
 
 
 def commented(source: str, key: str) -> dict[str, str]:

@@ -31,10 +31,14 @@ from orce.settings.stage import Asking, Settings, WithModel, parsed, plain
 from orce.tasks import Task, judge_prompt
 from orce.text import render
 
-SHARED = {"tune_dpo": "dpo", "tune_state": "state"}  # rules that run the stage of another one, with their own settings
-Prompts = dict[str, str]  # {split: file of its frozen prompts}; on the command line SPLIT=FILE, or FILE with this name
+# rules that run the stage of another one, with their own settings
+SHARED = {"tune_dpo": "dpo", "tune_state": "state"}
+# {split: file of its frozen prompts}; on the command line SPLIT=FILE, or FILE with this name
+Prompts = dict[str, str]
 Shard = Annotated[str, "I/N: every N-th item, from the I-th (default: all)"]
-Readout = Annotated[Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none)"]
+Readout = Annotated[
+    Literal["stated", "mean", "mode"] | None, "the value to use as `confidence` (default: none)"
+]
 
 
 def module(rule: str) -> Any:
@@ -63,7 +67,10 @@ def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
 
 
 def add_options(
-    options: argparse.ArgumentParser, function: Callable[..., Any], leave: Sequence[str] = (), blank: bool = False
+    options: argparse.ArgumentParser,
+    function: Callable[..., Any],
+    leave: Sequence[str] = (),
+    blank: bool = False,
 ) -> None:
     """Add an option for each parameter of a function; Annotated has its help, or what argparse has for it.
 
@@ -72,7 +79,9 @@ def add_options(
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in leave:
-            options.add_argument(f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default, blank))
+            options.add_argument(
+                f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default, blank)
+            )
 
 
 def _option(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
@@ -85,7 +94,11 @@ def _option(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
     if kind is bool:
         return option | {"action": "store_true"}
     if kind == Prompts:
-        return option | {"nargs": "+" if required else "*", "action": _Pairs, "metavar": "[SPLIT=]FILE"}
+        return option | {
+            "nargs": "+" if required else "*",
+            "action": _Pairs,
+            "metavar": "[SPLIT=]FILE",
+        }
     if get_origin(kind) is list:
         return option | {"nargs": "+" if required else "*"}
     if blank and not required:
@@ -105,7 +118,9 @@ def _text(text: str) -> str:
 def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError('expected a JSON object, for example {"enable_thinking": false}')
+        raise argparse.ArgumentTypeError(
+            'expected a JSON object, for example {"enable_thinking": false}'
+        )
     return value
 
 
@@ -124,7 +139,11 @@ class _Pairs(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         """Each is SPLIT=FILE, or FILE, whose name is its split."""
         named = [re.fullmatch(r"(?:(\w+)=)?(.+)", value, re.DOTALL) for value in values]
-        setattr(namespace, self.dest, {match[1] or Path(match[2]).stem: match[2] for match in named if match})
+        setattr(
+            namespace,
+            self.dest,
+            {match[1] or Path(match[2]).stem: match[2] for match in named if match},
+        )
 
 
 def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
@@ -189,8 +208,13 @@ def chunked(
 
         def records(chunk: list) -> Sequence[Any]:
             first, *rest = work(chunk, model())
-            if hasattr(model(), "spent") and (counted := model().spent()):  # what a server counted for the chunk
-                first = {**first, "spent": counted} if isinstance(first, dict) else replace(first, spent=counted)
+            # what a server counted for the chunk
+            if hasattr(model(), "spent") and (counted := model().spent()):
+                first = (
+                    {**first, "spent": counted}
+                    if isinstance(first, dict)
+                    else replace(first, spent=counted)
+                )
             return [first, *rest]
 
         def finished(path):
@@ -232,7 +256,9 @@ def spent(*paths: Any) -> dict[str, Any]:
     for path in paths:
         with open(path, "rb") as handle:
             lines = ((number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line)
-            for counted in (files.parse_line(path, *numbered).get("spent", {}) for numbered in lines):
+            for counted in (
+                files.parse_line(path, *numbered).get("spent", {}) for numbered in lines
+            ):
                 left_out |= {*counted.pop("left_out", ())}
                 counts.update(counted)
     total = dict(counts) | ({"left_out": sorted(left_out)} if left_out else {})
@@ -270,7 +296,9 @@ def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Exampl
         if record.split == split and record.greedy is not UNSET:
             greedy[record.id] = cast(Tested, record)
     if missing := [example["id"] for example in examples if example["id"] not in greedy]:
-        raise BadInput(f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again")
+        raise BadInput(
+            f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again"
+        )
     return [(example, greedy[example["id"]]) for example in examples]
 
 
@@ -281,9 +309,17 @@ def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
         for example in read_prompts(path):
             row = rows.get((split, example["id"]))
             if row is None:
-                raise BadInput(f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again")
-            prompt = judge_prompt(task, example, row.answer or None, None if row.raw is UNSET else row.raw)
-            pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=bool(row.answer_correct)))
+                raise BadInput(
+                    f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again"
+                )
+            prompt = judge_prompt(
+                task, example, row.answer or None, None if row.raw is UNSET else row.raw
+            )
+            pairs.append(
+                Realised(
+                    id=row.id, prompt=prompt, kappa=row.kappa, correct=bool(row.answer_correct)
+                )
+            )
     return pairs
 
 
@@ -292,8 +328,15 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
     if not settings.reasoning:
         return task.prompt(example, settings.shots)
     if settings.shots:
-        raise BadInput(f"shots is {settings.shots}, but a reasoned answer has no worked examples; use 0")
-    return [{"role": "user", "content": render("reasoned", question=task.question(example), kind=task.ANSWER_KIND)}]
+        raise BadInput(
+            f"shots is {settings.shots}, but a reasoned answer has no worked examples; use 0"
+        )
+    return [
+        {
+            "role": "user",
+            "content": render("reasoned", question=task.question(example), kind=task.ANSWER_KIND),
+        }
+    ]
 
 
 def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
@@ -305,6 +348,8 @@ def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) 
         if answer is not None and not right
     ]
     near = sum(task.holds(*pair) is not None for pair in wrong) if hasattr(task, "holds") else 0
-    remedy = "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
+    remedy = (
+        "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
+    )
     counted = f"{near} of {len(wrong)} wrong answers contain an accepted answer"
     return f"{counted}; if they only say it in more words, {remedy}" if near else None

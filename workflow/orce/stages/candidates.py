@@ -27,7 +27,9 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
         judge = picking.judge(config, model)
-        return picking.picked(cls, config, "candidates", dataset, model, config.confidence, loads=judge)
+        return picking.picked(
+            cls, config, "candidates", dataset, model, config.confidence, loads=judge
+        )
 
 
 def run(
@@ -38,7 +40,10 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items, digest = stages.realised(tasks.get(settings.task), surrogate, prompts), store.weights_digest(weights)
+    items, digest = (
+        stages.realised(tasks.get(settings.task), surrogate, prompts),
+        store.weights_digest(weights),
+    )
 
     def load(fast):
         return stages.open_reader(settings, fast, [pair.prompt for pair in items], weights)

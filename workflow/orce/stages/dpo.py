@@ -16,8 +16,12 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        stage = msgspec.convert(picking.written(config.dpo, Preference.__struct_fields__), Preference)
-        return picking.picked(cls, config, "dpo", dataset, model, loads=picking.judge(config, model), stage=stage)
+        stage = msgspec.convert(
+            picking.written(config.dpo, Preference.__struct_fields__), Preference
+        )
+        return picking.picked(
+            cls, config, "dpo", dataset, model, loads=picking.judge(config, model), stage=stage
+        )
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:

@@ -19,7 +19,9 @@ from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
 QUESTION_TOKENS = 64  # length of the second question with its chat markup
-AGAIN = "That is not in the form that I asked for. Reply with only what I asked for, and nothing else."
+AGAIN = (
+    "That is not in the form that I asked for. Reply with only what I asked for, and nothing else."
+)
 
 
 class Settings(WithModel, kw_only=True):
@@ -43,7 +45,9 @@ def run(
     settings: Settings,
     prompts: str,
     out: str,
-    samples: Annotated[str | None, "with the greedy answers, for a method that asks about them"] = None,
+    samples: Annotated[
+        str | None, "with the greedy answers, for a method that asks about them"
+    ] = None,
     shard: stages.Shard = "0/1",
 ):
     asked = Way(settings)
@@ -53,7 +57,9 @@ def run(
 
     def load(fast):
         asked.read("", *items[0])  # a mistake in a user's method shows before anything is generated
-        return stages.open_engine(settings, fast, [asked.prompt(*item) for item in items], asked.longest)
+        return stages.open_engine(
+            settings, fast, [asked.prompt(*item) for item in items], asked.longest
+        )
 
     work = partial(records, asked=asked, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
@@ -63,7 +69,11 @@ class Way:
     """How a method asks, and reads the replies: for answer and confidence in one reply, or for confidence in the greedy answer."""
 
     def __init__(self, settings: Settings):
-        self.method, self.task, self.options = methods.load(settings.module), tasks.get(settings.task), settings.options
+        self.method, self.task, self.options = (
+            methods.load(settings.module),
+            tasks.get(settings.task),
+            settings.options,
+        )
         self.again_tokens = self.options["max_tokens"] if self.method.ask else STATEMENT_TOKENS
         self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
@@ -77,7 +87,9 @@ class Way:
         if self.method.ask and greedy:
             return Confidence.of(example, greedy, self.method.read(text, self.options), text)
         answer, confidence = self.method.read(text, unlabelled(example), self.task, self.options)
-        return Confidence.of(example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text)
+        return Confidence.of(
+            example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text
+        )
 
     def again(self, conversation: Messages, text: str, example: Example) -> Messages:
         """The conversation continued by `text` and a question for the confidence in its answer.
@@ -94,7 +106,10 @@ class Way:
             if turn["role"] == "assistant":
                 _, stated = self.method.read(turn["content"], example, self.task, self.options)
                 if stated is not None:
-                    longer += [question, {"role": "assistant", "content": statement(to_percent(stated))}]
+                    longer += [
+                        question,
+                        {"role": "assistant", "content": statement(to_percent(stated))},
+                    ]
         return [*longer, reply, question]
 
 
@@ -102,7 +117,10 @@ def records(items: list, engine, asked: Way, settings: Settings) -> list[Confide
     """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
 
     def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
-        seeds = [seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", row["id"]) for row, _ in about]
+        seeds = [
+            seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", row["id"])
+            for row, _ in about
+        ]
         return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]
 
     prompts = [asked.prompt(*item) for item in items]
@@ -114,6 +132,14 @@ def records(items: list, engine, asked: Way, settings: Settings) -> list[Confide
         longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
         replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
         for i, reply in zip(unread, replies, strict=True):
-            confidence = asked.method.read(reply, asked.options) if asked.method.ask else extract.confidence(reply)
-            answers[i].confidence, answers[i].raw, answers[i].retried = confidence, [texts[i], reply], True
+            confidence = (
+                asked.method.read(reply, asked.options)
+                if asked.method.ask
+                else extract.confidence(reply)
+            )
+            answers[i].confidence, answers[i].raw, answers[i].retried = (
+                confidence,
+                [texts[i], reply],
+                True,
+            )
     return answers

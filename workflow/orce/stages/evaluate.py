@@ -29,7 +29,9 @@ class Settings(Base, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        return picking.picked(cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method)
+        return picking.picked(
+            cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method
+        )
 
 
 def run(
@@ -41,7 +43,10 @@ def run(
     manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
 ):
     cell, method = Cell(settings.dataset, settings.model), settings.method
-    for path, expected in ((confidences, cell.confidences(method)), (surrogate, f"{cell.folder}/surrogate.csv")):
+    for path, expected in (
+        (confidences, cell.confidences(method)),
+        (surrogate, f"{cell.folder}/surrogate.csv"),
+    ):
         belongs = store.run_path(path) or store.facts(path).get("file", "")
         if store.run_path(belongs) not in (None, expected):
             raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
@@ -52,7 +57,9 @@ def run(
             none = f"id {name!r} has no test row in {surrogate}"
             raise BadInput(f"{confidences}, line {line}: {none}; make both again")
     if missing := sorted(set(kappa).difference(stated.ids)):
-        counted = f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(kappa)} test ids have none"
+        counted = (
+            f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(kappa)} test ids have none"
+        )
         raise BadInput(f"{confidences}: no line for id {counted}; {store.again(confidences)}")
     options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
     # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the configuration.
@@ -63,19 +70,27 @@ def run(
         n_unparsed={"answer": stated.answers.count(None), "confidence": stated.unread},
         **options,
     )
-    if stated.mean is not None:  # the other readout of the same distributions, for the tables' second block
+    # the other readout of the same distributions, for the tables' second block
+    if stated.mean is not None:
         values["mean"] = summarise(stated.mean, stated.correct, **options)
     values |= {"readout": "mode"} if stated.from_modes else {}
     distinct = len(np.unique(stated.confidence))
     if distinct < 3 and stated.unread < len(stated.ids):
         values["n_distinct"] = distinct
     digest = files.file_digest(confidences)
-    record = metrics_file.provenance(plain(settings), {path: store.read_manifest(path) for path in manifests}, digest)
+    record = metrics_file.provenance(
+        plain(settings), {path: store.read_manifest(path) for path in manifests}, digest
+    )
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
-    store.write_object(out, named | values | {"n_retried": stated.retried, "provenance": record}, settings)
-    more = summarise_extra(stated.confidence, stated.correct, settings.bootstrap, settings.seed, stated.unread)
+    store.write_object(
+        out, named | values | {"n_retried": stated.retried, "provenance": record}, settings
+    )
+    more = summarise_extra(
+        stated.confidence, stated.correct, settings.bootstrap, settings.seed, stated.unread
+    )
     store.write_object(extra, named | more | {"confidences": digest}, settings)
     if why := metrics_file.read(out).collapse:
         say(f"{out}: {why}")
-    for line in metrics_file.rows_so_far(Path(out).parent.parent):  # the screen of a long run shows what there is
+    # the screen of a long run shows what there is
+    for line in metrics_file.rows_so_far(Path(out).parent.parent):
         say(line)

@@ -25,9 +25,12 @@ def run(
         raise
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
     if not any(name.endswith(".safetensors") for name in sizes):
-        raise BadInput(f"{hub}, revision {revision or 'main'}: no weights as safetensors, in the cache or on the hub")
+        raise BadInput(
+            f"{hub}, revision {revision or 'main'}: no weights as safetensors, in the cache or on the hub"
+        )
     language_model.check_weights(source)
     say(f"[fetch] {hub}: {sum(sizes.values()) / 1e9:.1f} GB in {folder}")
     store.write_manifest(
-        Path(out, "manifest.json"), {**source, "commit": folder.name, "sizes": sizes} | store.origin(out, source)
+        Path(out, "manifest.json"),
+        {**source, "commit": folder.name, "sizes": sizes} | store.origin(out, source),
     )

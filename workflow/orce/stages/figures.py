@@ -13,7 +13,8 @@ from orce.settings.schema import Config
 from orce.settings.stage import Pictured, Pictures
 
 KINDS = ("reliability", "risk-coverage")
-REPORTED = str.maketrans("<>{}", "‹›()")  # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
+# Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
+REPORTED = str.maketrans("<>{}", "‹›()")
 
 
 class Settings(Pictures, kw_only=True):
@@ -54,13 +55,21 @@ class Settings(Pictures, kw_only=True):
 
     def inputs(self) -> list[str]:
         """The files under results/ that have to be made before the pictures can be drawn."""
-        paths = {Cell(cell.dataset, cell.model).confidences(name) for cell in self.cells for name, _ in cell.methods}
+        paths = {
+            Cell(cell.dataset, cell.model).confidences(name)
+            for cell in self.cells
+            for name, _ in cell.methods
+        }
         if self.reward:
-            paths.add(f"{Cell(self.reward.dataset, self.reward.model).folder}/candidates.manifest.json")
+            paths.add(
+                f"{Cell(self.reward.dataset, self.reward.model).folder}/candidates.manifest.json"
+            )
         return sorted(paths)
 
 
-def run(settings: Settings, out: Annotated[str, "folder of the pictures"], results: str = "results"):
+def run(
+    settings: Settings, out: Annotated[str, "folder of the pictures"], results: str = "results"
+):
     from orce.reports import figures  # numpy, which a dry run does not need
 
     if not Path(results).is_dir():

@@ -40,11 +40,16 @@ class Settings(OfTask, kw_only=True):
         registry = methods.of(config)
         calibration, below = registry.parse(method).calibration, registry.below(method)
         if calibration or not below:
-            more: dict[str, Any] = {"module": registry.module(calibration or method), "depths": () if below else DEPTHS}
+            more: dict[str, Any] = {
+                "module": registry.module(calibration or method),
+                "depths": () if below else DEPTHS,
+            }
         else:
             unparsed = config.evaluation.unparsed_confidence
             more = {"combination": registry.given[method]["fit"], "unparsed_confidence": unparsed}
-        return picking.picked(cls, config, method, dataset, model, method=method, below=below, **more)
+        return picking.picked(
+            cls, config, method, dataset, model, method=method, below=below, **more
+        )
 
 
 def run(
@@ -54,14 +59,22 @@ def run(
     fit: Annotated[str, "written: what was fitted, and on what"],
     fit_on: Annotated[stages.Prompts | None, "frozen prompts to fit on"] = None,
     confidences: Annotated[list[str], "each method's confidences in the test answers"] = [],  # noqa: B006 (not changed)
-    fit_confidences: Annotated[list[str], "each method's confidences in the answers to fit on"] = [],  # noqa: B006
-    states: Annotated[list[str], "of a probe: hidden states of the test questions, a file for each model read"] = [],  # noqa: B006
+    fit_confidences: Annotated[
+        list[str], "each method's confidences in the answers to fit on"
+    ] = [],  # noqa: B006
+    states: Annotated[
+        list[str], "of a probe: hidden states of the test questions, a file for each model read"
+    ] = [],  # noqa: B006
     fit_states: Annotated[list[str], "of a probe: hidden states of the questions to fit on"] = [],  # noqa: B006
     samples: Annotated[str | None, "of a probe: with the greedy answers"] = None,
-    surrogate: Annotated[str | None, "of a probe: kappa and the labels of the training splits"] = None,
+    surrogate: Annotated[
+        str | None, "of a probe: kappa and the labels of the training splits"
+    ] = None,
 ):
     if samples is not None and surrogate is not None:
-        records, facts = probed(settings, prompts, samples, states, fit_on or {}, fit_states, surrogate)
+        records, facts = probed(
+            settings, prompts, samples, states, fit_on or {}, fit_states, surrogate
+        )
     else:
         records, facts = mapped(settings, prompts, confidences, fit_on or {}, fit_confidences)
     store.write(out, records, settings)
@@ -71,7 +84,9 @@ def run(
 Made = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitted on what
 
 
-def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences) -> Made:
+def mapped(
+    settings: Settings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences
+) -> Made:
     """The records of a calibration or a combination. An item without a readable confidence stays unread, and is counted.
 
     `raw` is the confidence below a calibration, or a combination's list; for a missing one it computes with `unparsed_confidence`.
@@ -82,7 +97,10 @@ def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts
 
     def columns(items):
         usual = settings.unparsed_confidence
-        filled = [[usual if each.confidence is None else each.confidence for each in item] for item in items]
+        filled = [
+            [usual if each.confidence is None else each.confidence for each in item]
+            for item in items
+        ]
         return [value for (value,) in filled] if method else filled
 
     def readable(item):
@@ -92,18 +110,30 @@ def mapped(settings: Settings, prompts: str, confidences, fit_on: stages.Prompts
     if fit is not None:
         task, (fit_prompts,) = tasks.get(settings.task), fit_on.values()
         tested = {task.question(example) for example in stages.read_prompts(prompts)}
-        shared = {example["id"] for example in stages.read_prompts(fit_prompts) if task.question(example) in tested}
-        items = [item for item in together(fit_confidences) if item[0].id not in shared and readable(item)]
+        shared = {
+            example["id"]
+            for example in stages.read_prompts(fit_prompts)
+            if task.question(example) in tested
+        }
+        items = [
+            item
+            for item in together(fit_confidences)
+            if item[0].id not in shared and readable(item)
+        ]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
         facts = {"parameters": fit(columns(items), correct)}
         facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
     items, records = together(confidences), []
-    unread = [sum(record.confidence is None for record in column) for column in zip(*items, strict=True)]
+    unread = [
+        sum(record.confidence is None for record in column) for column in zip(*items, strict=True)
+    ]
     facts |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
     say(f"[{settings.label}] {facts}")
     for item in items:
-        confidence = float(apply(facts["parameters"], columns([item]))[0]) if readable(item) else None
+        confidence = (
+            float(apply(facts["parameters"], columns([item]))[0]) if readable(item) else None
+        )
         below = [record.confidence for record in item]
         retried = any(record.retried is True for record in item)
         records.append(item[0].mapped(confidence, below[0] if method else below, retried))
@@ -134,20 +164,30 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
 
 
 def probed(
-    settings: Settings, prompts: str, samples: str, states, fit_on: stages.Prompts, fit_states, surrogate: str
+    settings: Settings,
+    prompts: str,
+    samples: str,
+    states,
+    fit_on: stages.Prompts,
+    fit_states,
+    surrogate: str,
 ) -> Made:
     """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
     method, task = methods.load(settings.module or ""), tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
     examples = {
-        (split, example["id"]): example for split, path in fit_on.items() for example in stages.read_prompts(path)
+        (split, example["id"]): example
+        for split, path in fit_on.items()
+        for example in stages.read_prompts(path)
     }
     matches = overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}
     if missing := next((key for key in kept if key not in rows), None):
-        raise BadInput(f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.again(surrogate)}")
+        raise BadInput(
+            f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.again(surrogate)}"
+        )
     targets: dict[str, list] = {
         "kappa": [rows[key].kappa for key in kept],
         "correct": [bool(rows[key].answer_correct) for key in kept],
@@ -157,9 +197,14 @@ def probed(
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(features(fit_states, method.reads, kept), targets)
     items = stages.tested(prompts, samples)
-    values = method.apply(parameters, features(states, method.reads, [("test", row["id"]) for row, _ in items]))
+    values = method.apply(
+        parameters, features(states, method.reads, [("test", row["id"]) for row, _ in items])
+    )
     pairs = zip(items, map(float, values), strict=True)
-    records = [Confidence.of(example, record.greedy, value, record.greedy.raw) for (example, record), value in pairs]
+    records = [
+        Confidence.of(example, record.greedy, value, record.greedy.raw)
+        for (example, record), value in pairs
+    ]
     kinds = Counter(left_out[name] for _, name in examples if name in left_out)
     return records, {
         "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],
@@ -170,13 +215,17 @@ def probed(
     }
 
 
-def features(paths: list[str], positions: tuple[str, ...], keys: list[tuple[str, str]]) -> dict[str, np.ndarray]:
+def features(
+    paths: list[str], positions: tuple[str, ...], keys: list[tuple[str, str]]
+) -> dict[str, np.ndarray]:
     """{position: [n, layers, size]} of the items with these (split, id)."""
     stacked = {}
     for path in paths:
         read = {(row["split"], row["id"]): row for row in store.read(path, ("id", "split"))}
         for position in (name for name in positions if PLACES[name] == Path(path).stem):
             if missing := next((key for key in keys if position not in read.get(key, {})), None):
-                raise BadInput(f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.again(path)}")
+                raise BadInput(
+                    f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.again(path)}"
+                )
             stacked[position] = np.stack([unpacked(read[key][position]) for key in keys])
     return stacked

@@ -22,11 +22,15 @@ def run(
         if not count:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
         if count != (share := len(range(shard, total, len(counts)))):
-            raise BadInput(f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}")
+            raise BadInput(
+                f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}"
+            )
     made_by = {path: known for path in shards if (known := store.facts(path).get("settings"))}
     first, settings = next(iter(made_by.items()), ("", None))
     if other := [path for path, known in made_by.items() if known != settings]:
-        raise BadInput(f"{other[0]}: was made with other settings than {first}; {store.again(other[0])}")
+        raise BadInput(
+            f"{other[0]}: was made with other settings than {first}; {store.again(other[0])}"
+        )
     if settings is not None and readout is not None:
         settings |= {"readout": readout}
     with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:

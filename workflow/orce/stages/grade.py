@@ -39,8 +39,17 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         spec = config.grading
         assert spec is not None  # a rule asks for graded cells alone
-        nli = Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device) if spec.nli else None
-        more = {"group": spec.group, "max_tokens": spec.max_tokens, "prompt": spec.prompt, "nli": nli}
+        nli = (
+            Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device)
+            if spec.nli
+            else None
+        )
+        more = {
+            "group": spec.group,
+            "max_tokens": spec.max_tokens,
+            "prompt": spec.prompt,
+            "nli": nli,
+        }
         more["grades"] = spec.grades and spec.model is not None
         return picking.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
@@ -57,16 +66,37 @@ def run(
 ):
     task, sampled = tasks.get(settings.task), store.records(samples, Sample)
     examples = {
-        (split, example["id"]): example for split, path in prompts.items() for example in stages.read_prompts(path)
+        (split, example["id"]): example
+        for split, path in prompts.items()
+        for example in stages.read_prompts(path)
     }
     if lost := [record.key for record in sampled if record.key not in examples]:
-        raise BadInput(f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again")
+        raise BadInput(
+            f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again"
+        )
     items = [(record, examples[record.key]) for record in sampled]
-    form, same = grading.grade_form(settings.prompt), grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
-    answers = ((text, example) for record, example in items for text, _ in grading.texts(record) if text is not None)
-    asked = list(dict.fromkeys(grading.question(*answer, task) for answer in answers)) if settings.grades else []
+    form, same = (
+        grading.grade_form(settings.prompt),
+        grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO),
+    )
+    answers = (
+        (text, example)
+        for record, example in items
+        for text, _ in grading.texts(record)
+        if text is not None
+    )
+    asked = (
+        list(dict.fromkeys(grading.question(*answer, task) for answer in answers))
+        if settings.grades
+        else []
+    )
     compared = [
-        Distinct(record.id, record.split, task.question(example), [*grading.distinct(record, example, task).values()])
+        Distinct(
+            record.id,
+            record.split,
+            task.question(example),
+            [*grading.distinct(record, example, task).values()],
+        )
         for record, example in items
         if meanings and record.greedy is not UNSET
     ]
@@ -74,7 +104,9 @@ def run(
     def start(fast):
         conversations = [form.messages(**asdict(question)) for question in asked]
         if settings.group == "grader":
-            longest = (sorted(row.answers, key=len)[-2:] for row in compared if len(row.answers) > 1)
+            longest = (
+                sorted(row.answers, key=len)[-2:] for row in compared if len(row.answers) > 1
+            )
             conversations += [same.messages(question="", one=a, other=b) for a, b in longest]
         return stages.open_engine(settings, fast, conversations, settings.max_tokens)
 
@@ -87,18 +119,27 @@ def run(
 
     def replies(conversations):
         seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
-        return [text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)]
+        return [
+            text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)
+        ]
 
     def graded(chunk, _):
         texts = replies([form.messages(**asdict(question)) for question in chunk])
         pairs = zip(chunk, texts, strict=True)
-        return [Verdict(**asdict(question), right=form.verdict(text), raw=text) for question, text in pairs]
+        return [
+            Verdict(**asdict(question), right=form.verdict(text), raw=text)
+            for question, text in pairs
+        ]
 
     def says(pairs):
         if settings.group == "nli":
-            labels = nli().labels([(f"{question} {a}", f"{question} {b}") for question, a, b in pairs])
+            labels = nli().labels(
+                [(f"{question} {a}", f"{question} {b}") for question, a, b in pairs]
+            )
             return [(label == "entailment", label) for label in labels]
-        texts = replies([same.messages(question=question, one=a, other=b) for question, a, b in pairs])
+        texts = replies(
+            [same.messages(question=question, one=a, other=b) for question, a, b in pairs]
+        )
         return [(same.verdict(text), text) for text in texts]
 
     with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
@@ -110,23 +151,38 @@ def run(
         if meanings:
             model = nli if settings.group == "nli" else engine
             stages.chunked(
-                settings, compared, meanings, model, lambda chunk, _: grading.grouped(chunk, says), kind="answers"
+                settings,
+                compared,
+                meanings,
+                model,
+                lambda chunk, _: grading.grouped(chunk, says),
+                kind="answers",
             )
     records, differ, counts, lines = [record for record, _ in items], [], Counter[str](), []
     if settings.grades:
-        records, differ, counts = grading.graded(items, store.records(verdicts, Verdict) if asked else [], task)
+        records, differ, counts = grading.graded(
+            items, store.records(verdicts, Verdict) if asked else [], task
+        )
         right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
-        lines.append(f"{counts['asked']} distinct answers asked about; the grader alone says {right}")
+        lines.append(
+            f"{counts['asked']} distinct answers asked about; the grader alone says {right}"
+        )
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared:
         groups = {group.key: group for group in store.records(meanings, Grouped)}
         records = [
-            record if record.greedy is UNSET else grading.noted(record, example, groups[record.key], task)
+            record
+            if record.greedy is UNSET
+            else grading.noted(record, example, groups[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
-        if unread := sum(pair["same"] is None for group in groups.values() for pair in group.compared):
-            lines.append(f"{unread} comparisons of answers could not be read: these count as different")
+        if unread := sum(
+            pair["same"] is None for group in groups.values() for pair in group.compared
+        ):
+            lines.append(
+                f"{unread} comparisons of answers could not be read: these count as different"
+            )
     for line in lines:
         say(f"[{settings.label}] {line}")
     store.write(disagreements, differ, settings)

@@ -29,7 +29,8 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
         examples = stages.read_prompts(file)
         given_records.require(given, examples, path)
         records += [
-            given_records.sample(rows.answered(*given[example["id"]]), split, example, task) for example in examples
+            given_records.sample(rows.answered(*given[example["id"]]), split, example, task)
+            for example in examples
         ]
         if line := stages.near_misses(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")

@@ -31,10 +31,13 @@ def run(
     given = given_records.read(settings.source, "confidence")
     given_records.require(given, [example for example, _ in items], path)
     records = [
-        given_records.confidence(*given[example["id"]], record.greedy, example, task) for example, record in items
+        given_records.confidence(*given[example["id"]], record.greedy, example, task)
+        for example, record in items
     ]
     unread = sum(record.confidence is None for record in records)
     unused = len(given) - len(records)
     left = f"; {unused} for other questions left out" if unused else ""
-    say(f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}")
+    say(
+        f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}"
+    )
     store.write(out, records, settings, given=plain(settings.source))

@@ -51,7 +51,9 @@ def run(
         say(f"[{settings.label}] loading the answer LLM")
         return reading.Scorer(language_model.load(settings.model), fast["batch_tokens"])
 
-    work = partial(sample_records if settings.scored == "samples" else greedy_records, settings=settings)
+    work = partial(
+        sample_records if settings.scored == "samples" else greedy_records, settings=settings
+    )
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
 
 
@@ -63,7 +65,9 @@ def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
     return [
         {
             "id": example["id"],
-            "sample_logprobs": [rounded(*pair, scorer) for pair in zip(samples, record.raw, strict=True)],
+            "sample_logprobs": [
+                rounded(*pair, scorer) for pair in zip(samples, record.raw, strict=True)
+            ],
         }
         for (example, record), samples in zip(chunk, scored, strict=True)
     ]
@@ -78,12 +82,19 @@ def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     replies = scorer.logprobs(given, [[record.greedy.raw] for _, record in chunk])
-    letters = scorer.logprobs([p_true_prompt(task, *item) for item in chunk], [[TRUE, FALSE]] * len(chunk))
+    letters = scorer.logprobs(
+        [p_true_prompt(task, *item) for item in chunk], [[TRUE, FALSE]] * len(chunk)
+    )
     records = []
     for (example, record), (logprobs,), both in zip(chunk, replies, letters, strict=True):
         true, false = map(sum, both)
-        p_true = {"p_true": 1 / (1 + math.exp(false - true)), "p_true_mass": math.exp(true) + math.exp(false)}
-        records.append({"id": example["id"], "logprobs": rounded(logprobs, record.greedy.raw, scorer)} | p_true)
+        p_true = {
+            "p_true": 1 / (1 + math.exp(false - true)),
+            "p_true_mass": math.exp(true) + math.exp(false),
+        }
+        records.append(
+            {"id": example["id"], "logprobs": rounded(logprobs, record.greedy.raw, scorer)} | p_true
+        )
     return records
 
 
@@ -93,12 +104,26 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
     """
     read = [task.display(answer, example) for answer in record.answers if answer is not None]
-    group = read if record.meanings is UNSET else [meaning for meaning in record.meanings if meaning is not None]
+    group = (
+        read
+        if record.meanings is UNSET
+        else [meaning for meaning in record.meanings if meaning is not None]
+    )
     of = dict(zip(read, group, strict=True))
-    ideas = [max((idea for idea in read if of[idea] == label), key=read.count) for label in dict.fromkeys(of.values())]
+    ideas = [
+        max((idea for idea in read if of[idea] == label), key=read.count)
+        for label in dict.fromkeys(of.values())
+    ]
     ideas.sort(key=lambda idea: (-group.count(of[idea]), read.index(idea)))
     answer = task.display(record.greedy.answer, example)
-    return [{"role": "user", "content": render("p_true", question=task.question(example), ideas=ideas, answer=answer)}]
+    return [
+        {
+            "role": "user",
+            "content": render(
+                "p_true", question=task.question(example), ideas=ideas, answer=answer
+            ),
+        }
+    ]
 
 
 def rounded(logprobs: list[float], reply: str, scorer) -> list[float]:

@@ -27,21 +27,32 @@ class Settings(Base, kw_only=True):
         registry = methods.of(config)
         labels = {
             layout.metrics_path(config.tables[name].dataset, row): row.label
-            for name in reversed(config.paper_tables)  # the first table names a row that is in several
+            # the first table names a row that is in several
+            for name in reversed(config.paper_tables)
             for row in layout.rows(config.tables[name], registry)
         }
         return cls(labels=labels)
 
 
-def run(settings: Settings, metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"], out: str):
+def run(
+    settings: Settings,
+    metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"],
+    out: str,
+):
     lines = []
     for path, measured in metrics_file.collect(metrics).items():
         label = settings.labels.get(path, "")
         label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
         cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read(Path(path).with_name("extra.json"))
-        values = [*values_of(measured, [*METRICS, "spearman_surrogate", "f1"]), *values_of(extra, [*EXTRA])]
-        values += [(f"unparsed_{name}s", float(n), None, None, None) for name, n in measured.n_unparsed.items()]
+        values = [
+            *values_of(measured, [*METRICS, "spearman_surrogate", "f1"]),
+            *values_of(extra, [*EXTRA]),
+        ]
+        values += [
+            (f"unparsed_{name}s", float(n), None, None, None)
+            for name, n in measured.n_unparsed.items()
+        ]
         lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
     with store.writing(out, settings) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
@@ -52,5 +63,7 @@ def values_of(source: CellMetrics, names: list[str]):
     """Name, value, low, high of the metrics that a file has, and why the value or its interval is undefined."""
     for name in (name for name in names if name in source.values):
         low, high = source.interval(name) or (None, None)
-        why = source.reasons.get(name) or (source.reasons.get(f"{name} interval") if low is None else None)
+        why = source.reasons.get(name) or (
+            source.reasons.get(f"{name} interval") if low is None else None
+        )
         yield name, source.values[name], low, high, why

@@ -12,16 +12,26 @@ def run(
     test: Annotated[str, "prompt file of the test split"],
     out: str,
     train: Annotated[list[str], "prompt files of the training splits, if there are any"] = [],  # noqa: B006
-    task: Annotated[str | None, "of the test set, for its twins: questions that ask the same"] = None,
+    task: Annotated[
+        str | None, "of the test set, for its twins: questions that ask the same"
+    ] = None,
 ):
     tested, asked = stages.read_prompts(test), tasks.get(task) if task else None
     report = {}
     for path in train:
         learned = stages.read_prompts(path)
         overlapping = overlaps(learned, tested, task=asked)
-        counts = {kind: sum(match.kind == kind for match in overlapping) for kind in ("exact", "twin", "near")}
+        counts = {
+            kind: sum(match.kind == kind for match in overlapping)
+            for kind in ("exact", "twin", "near")
+        }
         matches = [match._asdict() for match in overlapping]
-        report[path] = {"n_train": len(learned), "n_test": len(tested), **counts, "matches": matches}
+        report[path] = {
+            "n_train": len(learned),
+            "n_test": len(tested),
+            **counts,
+            "matches": matches,
+        }
         counted = ", ".join(f"{n} {kind}" for kind, n in counts.items())
         say(f"[overlap] {path} with {test}: {counted}, of {len(learned)}")
     store.write_object(out, report, {"task": task})

@@ -52,12 +52,16 @@ def run(
     candidates: str,
     out: str,
     manifest: str,
-    from_reference: Annotated[bool, "the candidates were sampled from the reference of DPO"] = False,
+    from_reference: Annotated[
+        bool, "the candidates were sampled from the reference of DPO"
+    ] = False,
 ):
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
     if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:
-        raise BadInput(f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again")
+        raise BadInput(
+            f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again"
+        )
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
     say(f"[{settings.label}] {judged(correlation)}")
     records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
@@ -87,12 +91,20 @@ def judged(correlation: float | None) -> str:
 
 def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
     """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its distribution."""
-    stated = [expected(candidate.logprobs) if reference == "mean" else candidate.stated for candidate in candidates]
-    return np.array(stated, dtype=np.float64), np.array([candidate.kappa for candidate in candidates], dtype=np.float64)
+    stated = [
+        expected(candidate.logprobs) if reference == "mean" else candidate.stated
+        for candidate in candidates
+    ]
+    return np.array(stated, dtype=np.float64), np.array(
+        [candidate.kappa for candidate in candidates], dtype=np.float64
+    )
 
 
 def preference_records(
-    examples: Sequence[Realised], candidates: Sequence[Candidate], reward: Reward, settings: Settings
+    examples: Sequence[Realised],
+    candidates: Sequence[Candidate],
+    reward: Reward,
+    settings: Settings,
 ) -> tuple[list[Pair], dict[str, int]]:
     """Preference pairs, and the number of prompts without one, by reason.
 
@@ -119,7 +131,9 @@ def preference_records(
             reward_chosen=float(rewards[i, best]),
             reward_rejected=float(rewards[i, worst]),
         )
-        for i, best, worst in zip(chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True)
+        for i, best, worst in zip(
+            chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True
+        )
     ]
     return records, chosen.skipped
 

@@ -33,7 +33,11 @@ class Settings(Base, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str) -> Self:
         disjoint = config.datasets[dataset].remove_overlap
-        tested = [name for name in config.datasets if disjoint and picking.trained_on(config, name) == dataset]
+        tested = [
+            name
+            for name in config.datasets
+            if disjoint and picking.trained_on(config, name) == dataset
+        ]
         own = cls._alone(config, dataset)
         own.splits = picking.trainers_splits(config, dataset) | own.splits
         own.tests = [cls._alone(config, name) for name in tested]
@@ -42,11 +46,19 @@ class Settings(Base, kw_only=True):
     @classmethod
     def _alone(cls, config: Config, dataset: str) -> Self:
         spec, source = config.datasets[dataset], picking.data_source(config, dataset)
-        return cls(dataset=dataset, task=spec.task, source=source, splits={**spec.splits}, seed=config.seed, tests=[])
+        return cls(
+            dataset=dataset,
+            task=spec.task,
+            source=source,
+            splits={**spec.splits},
+            seed=config.seed,
+            tests=[],
+        )
 
 
 def run(settings: Settings, split: str, out: str, manifest: str):
-    task, source = tasks.get(settings.task), dict(rows.pinned(settings.source))  # with its commit, for the manifest
+    # with its commit, for the manifest
+    task, source = tasks.get(settings.task), dict(rows.pinned(settings.source))
     lines = []
     if source != settings.source:
         lines.append(
@@ -63,7 +75,9 @@ def run(settings: Settings, split: str, out: str, manifest: str):
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
     lines += [
-        f"{split}: {line}" for line in (first(examples[0]), repeated(examples, task), blank_options(examples)) if line
+        f"{split}: {line}"
+        for line in (first(examples[0]), repeated(examples, task), blank_options(examples))
+        if line
     ]
     for line in lines:
         say(f"[prompts {settings.dataset}] {line}")
@@ -76,7 +90,9 @@ def first(example: Example) -> str:
     if right in [*letters]:
         right = f"{right}. {example['choices'][letters.index(right)]}"
     accepted = right if isinstance(right, list) else [right]
-    texts = ["; ".join(map(str, value)) if isinstance(value, list) else str(value) for value in accepted]
+    texts = [
+        "; ".join(map(str, value)) if isinstance(value, list) else str(value) for value in accepted
+    ]
     asked, answer = (
         json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
         for text in (str(example["question"]), " or ".join(texts) or "not known")
@@ -90,17 +106,28 @@ def repeated(examples: list[Example], task: tasks.Task) -> str:
     again = [
         (seen[asked], example)
         for example in examples
-        if seen.setdefault(asked := " ".join(task.question(example).split()), example) is not example
+        if seen.setdefault(asked := " ".join(task.question(example).split()), example)
+        is not example
     ]
     clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
-    named = ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0]) if clash else ""
-    return f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
+    named = (
+        ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0])
+        if clash
+        else ""
+    )
+    return (
+        f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
+    )
 
 
 def blank_options(examples: list[Example]) -> str:
     """How many questions have an option without a text, and of how many it is the right one; empty if none has."""
     with_options = [example for example in examples if isinstance(example["choices"], list)]
-    blank = [example for example in with_options if not all(str(text).strip() for text in example["choices"])]
+    blank = [
+        example
+        for example in with_options
+        if not all(str(text).strip() for text in example["choices"])
+    ]
     right = [
         example["id"]
         for example in blank
@@ -116,9 +143,13 @@ def draw(settings: Settings, split: str) -> list[Example]:
     name = f"datasets.{settings.dataset}"
     if split not in settings.splits:
         there = ", ".join(settings.splits)
-        raise BadInput(f"{name}.splits: no split {split!r}, which a trained method needs; there are {there}")
+        raise BadInput(
+            f"{name}.splits: no split {split!r}, which a trained method needs; there are {there}"
+        )
     origin = settings.splits[split].origin
-    pool = everything = loaded(tasks.get(settings.task), settings.task, settings.source, origin, settings.seed)
+    pool = everything = loaded(
+        tasks.get(settings.task), settings.task, settings.source, origin, settings.seed
+    )
     if settings.tests and split != "test":
         tests = [(draw(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
         met = {match.train for test, task in tests for match in overlaps(pool, test, task=task)}
@@ -131,7 +162,9 @@ def draw(settings: Settings, split: str) -> list[Example]:
     except BadInput as error:
         removed = len(everything) - len(pool)
         hint = f", {removed} that overlap with a test set left out" if removed else ""
-        raise BadInput(f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left") from None
+        raise BadInput(
+            f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left"
+        ) from None
     order = np.random.default_rng(settings.seed).permutation(len(pool))
     return [pool[i] for i in sorted(order[span])]
 
@@ -140,11 +173,18 @@ def worked(settings: Settings) -> list[tuple[str, list[str]]]:
     """The normalised text and [question, answer] of each worked example; of several accepted answers the first."""
     task, examples = tasks.get(settings.task), draw(settings, SHOWN)
     if not all(example["reference"] for example in examples):
-        raise BadInput(f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)")
-    return [(normalise(example), [task.question(example), example["reference"][0]]) for example in examples]
+        raise BadInput(
+            f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)"
+        )
+    return [
+        (normalise(example), [task.question(example), example["reference"][0]])
+        for example in examples
+    ]
 
 
-def loaded(task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int) -> list[Example]:
+def loaded(
+    task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int
+) -> list[Example]:
     """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
     examples = task.load(dict(source), split, seed)
     call, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)

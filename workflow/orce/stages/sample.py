@@ -35,13 +35,16 @@ class Settings(Asking, kw_only=True):
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
-    items = [(split, example) for split, path in prompts.items() for example in stages.read_prompts(path)]
+    items = [
+        (split, example) for split, path in prompts.items() for example in stages.read_prompts(path)
+    ]
     task, budget = tasks.get(settings.task), max_tokens(settings)
     examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []
 
     def load(fast):
-        task.score(task.extract("", items[0][1]), items[0][1])  # a task's mistake shows before anything is generated
+        # a task's mistake shows before anything is generated
+        task.score(task.extract("", items[0][1]), items[0][1])
         task.display(None, items[0][1])
         conversations = [stages.answer_prompt(task, example, settings) for _, example in items]
         return stages.open_engine(settings, fast, conversations, budget)
@@ -63,7 +66,14 @@ def records(chunk: list[tuple[str, Example]], engine, settings: Settings) -> lis
     conversations = [stages.answer_prompt(task, example, settings) for _, example in chunk]
     seeds = [seed_of(settings.seed, "answers", example["id"]) for _, example in chunk]
     tested = frozenset(i for i, (split, _) in enumerate(chunk) if split in TESTED)
-    sampling = (settings.samples, settings.temperature, max_tokens(settings), seeds, settings.top_p, tested)
+    sampling = (
+        settings.samples,
+        settings.temperature,
+        max_tokens(settings),
+        seeds,
+        settings.top_p,
+        tested,
+    )
     texts = engines.generate_with_greedy(engine, conversations, *sampling)
     return [record(*item, *both, task, settings) for item, both in zip(chunk, texts, strict=True)]
 
@@ -75,7 +85,12 @@ def max_tokens(settings: Settings) -> int:
 
 
 def record(
-    split: str, example: Example, texts: list[str], greedy: str | None, task: Task, settings: Settings
+    split: str,
+    example: Example,
+    texts: list[str],
+    greedy: str | None,
+    task: Task,
+    settings: Settings,
 ) -> Sample:
     """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they are right."""
 
@@ -90,8 +105,13 @@ def record(
     read, best = [scored(text) for text in texts], UNSET if greedy is None else scored(greedy)
     if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
         best = replace(best, logprobs=logprobs)
-    answers, correct = [reading.answer for reading in read], [bool(reading.correct) for reading in read]
-    return Sample(id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best)
+    answers, correct = (
+        [reading.answer for reading in read],
+        [bool(reading.correct) for reading in read],
+    )
+    return Sample(
+        id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best
+    )
 
 
 def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
@@ -104,7 +124,11 @@ def answer(task: Task, text: str, example: Example, settings: Asking) -> str | N
 def cut(records: Sequence[Sample], budget: int) -> str | None:
     """A line about the texts that ended at their budget, and the ones among them whose answer could not be read."""
     texts = [pair for row in records for pair in zip(row.raw, row.answers, strict=True)]
-    texts += [(row.greedy.raw, row.greedy.answer) for row in records if not isinstance(row.greedy, UnsetType)]
+    texts += [
+        (row.greedy.raw, row.greedy.answer)
+        for row in records
+        if not isinstance(row.greedy, UnsetType)
+    ]
     ended = [answer for text, answer in texts if getattr(text, "cut", False)]
     counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
     unread = f"{ended.count(None)} of them without an answer that can be read"

@@ -17,15 +17,22 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return picking.picked(cls, config, "sft", dataset, model, loads=picking.judge(config, model), stage=config.sft)
+        return picking.picked(
+            cls, config, "sft", dataset, model, loads=picking.judge(config, model), stage=config.sft
+        )
 
 
 def run(
-    settings: Settings, surrogate: str, prompts: stages.Prompts, out: Annotated[str, "folder of the trained model"]
+    settings: Settings,
+    surrogate: str,
+    prompts: stages.Prompts,
+    out: Annotated[str, "folder of the trained model"],
 ):
     from orce.training import sft
 
     pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
-    examples = [{"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs]
+    examples = [
+        {"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs
+    ]
     sft.train(examples, plain(settings), out)

@@ -42,7 +42,9 @@ def run(
     prompts: Annotated[str, "frozen prompts"],
     samples: Annotated[str, "with the greedy answers"],
     out: str,
-    weights: Annotated[str | None, "folder of the confidence LLM (default: the untrained model)"] = None,
+    weights: Annotated[
+        str | None, "folder of the confidence LLM (default: the untrained model)"
+    ] = None,
     split: Annotated[Literal["validation", "test"], "of the prompts (default: test)"] = "test",
     readout: stages.Readout = None,
     shard: stages.Shard = "0/1",
@@ -58,17 +60,25 @@ def run(
         probability of stating one of these values at all. The readout makes the `confidence` of one of them."""
         read = reader.state(asked(chunk, settings), settings.constrained, settings.mode)
         answers = [
-            {"id": example["id"], "answer": greedy.answer, "correct": greedy.correct, "f1": greedy.f1}
+            {
+                "id": example["id"],
+                "answer": greedy.answer,
+                "correct": greedy.correct,
+                "f1": greedy.f1,
+            }
             for example, greedy in chunk
         ]
         return [answer | stated.written() for answer, stated in zip(answers, read, strict=True)]
 
-    stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout)
+    stages.chunked(
+        settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout
+    )
 
 
 def asked(items, settings: Settings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
     task, whole = tasks.get(settings.task), settings.reads == "reasoning"
     return [
-        tasks.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None) for example, greedy in items
+        tasks.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None)
+        for example, greedy in items
     ]

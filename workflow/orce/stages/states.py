@@ -52,7 +52,9 @@ def run(
         from orce.llm import language_model, reading
 
         say(f"[{settings.label}] loading the model")
-        return reading.Encoder(language_model.load(settings.model), settings.depths, fast["batch_tokens"])
+        return reading.Encoder(
+            language_model.load(settings.model), settings.depths, fast["batch_tokens"]
+        )
 
     work = partial(records, settings=settings)
     stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
@@ -69,25 +71,37 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings
         read = encoder.states(given, [reply.raw for _, _, reply in chunk])
         states = [{"question": prompt, "answer": reply} for prompt, reply in read]
     return [
-        {"id": example["id"], "split": split} | {name: list(map(packed, layers)) for name, layers in state.items()}
+        {"id": example["id"], "split": split}
+        | {name: list(map(packed, layers)) for name, layers in state.items()}
         for (split, example, _), state in zip(chunk, states, strict=True)
     ]
 
 
-def replies(prompts: stages.Prompts, samples: str, surrogate: str) -> list[tuple[str, Example, Reply]]:
+def replies(
+    prompts: stages.Prompts, samples: str, surrogate: str
+) -> list[tuple[str, Example, Reply]]:
     """(split, example, reply): of a test question the greedy reply, of another the first with its realised answer."""
     sampled = {record.key: record for record in store.records(samples, Sample)}
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
     chosen_replies = []
     for split, path in prompts.items():
         for example in stages.read_prompts(path):
-            record, chosen = sampled.get((split, example["id"])), realised.get((split, example["id"]))
+            record, chosen = (
+                sampled.get((split, example["id"])),
+                realised.get((split, example["id"])),
+            )
             given: list[Reply] = []
             if record and split != "test":
-                given = [Reply(*pair) for pair in zip(record.answers, record.raw, strict=True) if pair[0] == chosen]
+                given = [
+                    Reply(*pair)
+                    for pair in zip(record.answers, record.raw, strict=True)
+                    if pair[0] == chosen
+                ]
             elif record and not isinstance(record.greedy, UnsetType):
                 given = [Reply(record.greedy.answer, record.greedy.raw)]
             if not given:
-                raise BadInput(f"{samples}: no answer for {split} id {example['id']!r}; sample it again")
+                raise BadInput(
+                    f"{samples}: no answer for {split} id {example['id']!r}; sample it again"
+                )
             chosen_replies.append((split, example, given[0]))
     return chosen_replies

@@ -24,7 +24,9 @@ def run(
         try:
             rows.append(row(record, seed, reasoning))
         except ValueError as error:
-            raise BadInput(f"{samples}, line {line}: no record of the sample step ({error}); sample it again") from None
+            raise BadInput(
+                f"{samples}, line {line}: no record of the sample step ({error}); sample it again"
+            ) from None
     with store.writing(out, {"seed": seed} | ({"reasoning": True} if reasoning else {})) as handle:
         write_surrogate(handle, rows)
 

@@ -14,4 +14,6 @@ def run(
     out: Annotated[str, "folder of the tables"],
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
-    tables.seal_by_name(tables.build_tables(tables.read(settings, metrics, confidences), out), settings)
+    tables.seal_by_name(
+        tables.build_tables(tables.read(settings, metrics, confidences), out), settings
+    )

@@ -23,12 +23,19 @@ class Settings(Training, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         judge, module = picking.judge(config, model), methods.of(config).module(method)
-        more = {"method": method, "module": module, "stage": picking.trained_options(config, method)}
+        more = {
+            "method": method,
+            "module": module,
+            "stage": picking.trained_options(config, method),
+        }
         return picking.picked(cls, config, method, dataset, model, loads=judge, **more)
 
 
 def run(
-    settings: Settings, surrogate: str, prompts: stages.Prompts, out: Annotated[str, "folder of the trained model"]
+    settings: Settings,
+    surrogate: str,
+    prompts: stages.Prompts,
+    out: Annotated[str, "folder of the trained model"],
 ):
     pairs = msgspec.to_builtins(stages.realised(tasks.get(settings.task), surrogate, prompts))
     train = methods.load(settings.module).train

@@ -24,28 +24,44 @@ class Settings(Base, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         assert config.tune is not None  # the rule refuses a run without a grid
-        return cls(metric=config.tune.metric, readout=config.evaluation.readout, trials=picking.trials(config))
+        return cls(
+            metric=config.tune.metric,
+            readout=config.evaluation.readout,
+            trials=picking.trials(config),
+        )
 
 
-def run(settings: Settings, confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"], out: str):
+def run(
+    settings: Settings,
+    confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"],
+    out: str,
+):
     cells: dict[Path, dict[str, float]] = {}  # undefined is the worst value
     for path in map(Path, confidences):
         records = store.read(path, ("id", "correct", settings.readout))
         stated = np.array([record[settings.readout] for record in records], dtype=float)
-        value = METRICS[settings.metric](stated, np.array([record["correct"] for record in records], dtype=bool))
+        value = METRICS[settings.metric](
+            stated, np.array([record["correct"] for record in records], dtype=bool)
+        )
         cells.setdefault(path.parent, {})[path.stem] = np.inf if value is None else value
     for cell, values in cells.items():
         defined = [value for value in values.values() if np.isfinite(value)]
         if not defined:
-            raise BadInput(f"{cell}: {settings.metric} is undefined in every trial; use a larger validation split")
+            raise BadInput(
+                f"{cell}: {settings.metric} is undefined in every trial; use a larger validation split"
+            )
         cells[cell] = {trial: min(value, max(defined)) for trial, value in values.items()}
-    means = {trial: np.mean([values[trial] for values in cells.values()]) for trial in settings.trials}
+    means = {
+        trial: np.mean([values[trial] for values in cells.values()]) for trial in settings.trials
+    }
     best = min(means, key=lambda trial: means[trial])
     with store.writing(out, settings) as handle:
         handle.write(
             f"# Chosen on validation splits: mean {settings.metric} {means[best]:.4f} of {len(cells)} cell(s).\n"
         )
         for cell, values in cells.items():
-            handle.write(f"# {cell}: {', '.join(f'{trial} {value:.4f}' for trial, value in values.items())}\n")
+            handle.write(
+                f"# {cell}: {', '.join(f'{trial} {value:.4f}' for trial, value in values.items())}\n"
+            )
         handle.write(yaml.safe_dump({"dpo": settings.trials[best]}))
     say(f"[tune] {best}; use it: snakemake --configfile YOURS {out}")

@@ -33,7 +33,10 @@ FUNCTIONS = (
     # With the passage and lettered options.
     Contract("question(example) -> a text", modules.is_text),
     # Of the answer LLM; user and assistant turns only: Mistral has no others.
-    Contract("prompt(example, shots=None) -> chat messages, a list of {role, content}", modules.is_conversation),
+    Contract(
+        "prompt(example, shots=None) -> chat messages, a list of {role, content}",
+        modules.is_conversation,
+    ),
     # In canonical form, or None if the text states none.
     Contract("extract(text, example) -> the answer as a text, or None", modules.is_answer),
     # An answer of None is wrong.
@@ -97,21 +100,32 @@ _unlabelled = functools.cache(Unlabelled)  # one object for each module
 
 def _module(name: str) -> Task:
     if name not in NAMES and not name.endswith(".py"):
-        raise BadInput(f"no task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)")
+        raise BadInput(
+            f"no task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)"
+        )
     if name in ("logiqa", "mmlu", "reclor"):
         return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
     if name in NAMES:
         return importlib.import_module(f"orce.tasks.{name}")
     module = modules.from_file(name)
-    modules.require(module, name, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(f.name for f in FUNCTIONS)), "a task")
+    modules.require(
+        module,
+        name,
+        ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(f.name for f in FUNCTIONS)),
+        "a task",
+    )
     if module.METRIC not in ("accuracy", "f1"):
         raise BadInput(f"{name}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:
-        raise BadInput(f"{name}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on")
+        raise BadInput(
+            f"{name}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on"
+        )
     return modules.kept(module, name, (*FUNCTIONS, *OPTIONAL))
 
 
-def judge_prompt(task: Task, example: Example, answer: str | None, reasoning: str | None = None) -> Messages:
+def judge_prompt(
+    task: Task, example: Example, answer: str | None, reasoning: str | None = None
+) -> Messages:
     """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs. reasoning: the
     whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning)."""
     shown = {"question": task.question(example), "answer": task.display(answer, example)}

@@ -25,7 +25,8 @@ class Benchmark:
     splits: dict[str, str]  # {as configurations name it: as the files do}
     files: tuple[str, ...]  # the first pattern that matches counts; {} is the split
     fields: dict[str, str]
-    name: Callable[[dict, str, int], str]  # of a row, by its columns, split and position; several may have the same
+    # of a row, by its columns, split and position; several may have the same
+    name: Callable[[dict, str, int], str]
     id: Callable[[str, int], str]  # by the name and how many rows before have it
     config: str | None = None  # on the hub
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
@@ -33,7 +34,9 @@ class Benchmark:
     def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
         """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line that is wrong."""
         if split not in self.splits:
-            raise BadInput(f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}")
+            raise BadInput(
+                f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}"
+            )
         split, fields, seen = self.splits[split], self.fields, Counter[str]()
         if "hub" in source:
             records = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
@@ -42,11 +45,17 @@ class Benchmark:
             records = [row for path in paths for row in self.read(path, split)]
         made: list[Any] = []
         for position, (where, columns) in enumerate(records):
-            if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {fields["answer"]}:
+            if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {
+                fields["answer"]
+            }:
                 columns = {**columns, fields["answer"]: None}  # the labels are hidden
             row = where, columns
             made.append(
-                choice.example(rows.from_row(row, position, {"fields": fields, "answer_is": "index"}, split), {}, seed)
+                choice.example(
+                    rows.from_row(row, position, {"fields": fields, "answer_is": "index"}, split),
+                    {},
+                    seed,
+                )
             )
             if "context" in fields:
                 rows.text(row, fields["context"])
@@ -68,7 +77,15 @@ def _mmlu(path: Path, split: str) -> Iterable[Row]:
             raise BadInput(f"{where}: {len(cells)} columns; expected 6, without a header: {names}")
         if cells[5] not in ("A", "B", "C", "D"):
             raise BadInput(f"{where}: answer is {cells[5]!r}; expected A, B, C or D in column 6")
-        yield where, {"question": cells[0], "choices": cells[1:5], "answer": "ABCD".index(cells[5]), "subject": subject}
+        yield (
+            where,
+            {
+                "question": cells[0],
+                "choices": cells[1:5],
+                "answer": "ABCD".index(cells[5]),
+                "subject": subject,
+            },
+        )
 
 
 PRESETS = {
@@ -96,6 +113,7 @@ PRESETS = {
         ("{0}.json",),
         {"question": "question", "context": "context", "choices": "answers", "answer": "label"},
         lambda columns, split, position: str(columns.get("id_string") or f"{split}_{position}"),
-        lambda name, before: name,  # copies on the hub may lack the published ids, train_0, train_1, ...
+        # copies on the hub may lack the published ids, train_0, train_1, ...
+        lambda name, before: name,
     ),
 }  # fmt: skip

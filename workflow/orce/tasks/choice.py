@@ -20,7 +20,14 @@ from orce.text.marks import DENIED, lines, occurrences, own_reply, plain, squeez
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
 METRIC = "accuracy"
-FIELDS = {"question": True, "answer": True, "choices": False, "labels": False, "id": False, "context": False}
+FIELDS = {
+    "question": True,
+    "answer": True,
+    "choices": False,
+    "labels": False,
+    "id": False,
+    "context": False,
+}
 OPTIONS = ("options", "shuffle", "answer_is", "answer_pattern", "answer_marks", "ask")
 # "not A", "anything but (A)"; "Rome is wrong".
 _NOT_THIS = re.compile(
@@ -31,7 +38,9 @@ BESIDE = 100  # characters before and after an option that may deny it
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
 
-def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
+def load(
+    source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None
+) -> list[Example]:
     """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is and ask (docs/extending.md) beside
     hub or path. Raises BadInput naming the row."""
     return rows.examples(source, split, first, lambda asked: example(asked, source, seed))
@@ -44,7 +53,10 @@ def example(asked: rows.Question, source: Mapping[str, Any], seed: int) -> Examp
     if source.get("shuffle"):
         order.sort(key=lambda i: hashlib.sha256(f"{seed} {asked.id} {i}".encode()).digest())
     right = order.index(ord(asked.reference) - ord("A"))
-    return asked.example("choice") | {"choices": [choices[i] for i in order], "reference": letters(choices)[right]}
+    return asked.example("choice") | {
+        "choices": [choices[i] for i in order],
+        "reference": letters(choices)[right],
+    }
 
 
 # Asking and scoring
@@ -53,7 +65,9 @@ def example(asked: rows.Question, source: Mapping[str, Any], seed: int) -> Examp
 def question(example: Example) -> str:
     """The passage if there is one, the question, and one lettered option per line."""
     choices, context = example["choices"], [example["context"], ""] if example["context"] else []
-    lettered = [f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)]
+    lettered = [
+        f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)
+    ]
     return "\n".join([*context, example["question"], *lettered])
 
 
@@ -101,7 +115,11 @@ def chosen(text: str, example: Example) -> str | None:
     before_cjk = rf"(?<![A-Za-z])([{letters(choices)}])(?=[\u3040-\u9fff\uac00-\ud7af])"  # Bです
     for statement in statements(re.sub(before_cjk, r"\1 ", shown), short=False):
         text_lines = lines(statement)
-        if len(text_lines) == 1 and _several(text_lines[0], choices) and not _same_text(text_lines[0], choices):
+        if (
+            len(text_lines) == 1
+            and _several(text_lines[0], choices)
+            and not _same_text(text_lines[0], choices)
+        ):
             return None  # "A or B" and "none of these" choose none, whatever came before
         # Letters that are denied do not count: "not A but B".
         statement = _NOT_THIS.sub(" ", statement)
@@ -116,15 +134,25 @@ def _read(text: str, choices: list) -> str | None:
         return None
     # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
     readers = (_same_text, _leading_text, _leading_letter, _named_letter)
-    discussed = {line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, text_lines) if line}
+    discussed = {
+        line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, text_lines) if line
+    }
     opening = [read(text_lines[0], choices) for read in readers] if len(discussed) < 2 else []
     # A letter alone on the last line, after the reasoning, or the one that a last line like 'Therefore, ...' names.
     alone = re.fullmatch(rf"\W*([{every}])\W*", text_lines[-1])
     concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
-    concluded = _named_letter if re.match(concluding, text_lines[-1], re.IGNORECASE) else _leading_text
+    concluded = (
+        _named_letter if re.match(concluding, text_lines[-1], re.IGNORECASE) else _leading_text
+    )
     last = alone[1] if alone else concluded(text_lines[-1], choices)
-    named = next((letter for letter in [*opening, last, _named_letter(text, choices)] if letter), None)
-    return named if named or re.search(rf"\b[{every}][).:]\s", text) else _contained_text(text, choices)
+    named = next(
+        (letter for letter in [*opening, last, _named_letter(text, choices)] if letter), None
+    )
+    return (
+        named
+        if named or re.search(rf"\b[{every}][).:]\s", text)
+        else _contained_text(text, choices)
+    )
 
 
 def _same_text(line: str, choices: list) -> str | None:
@@ -133,9 +161,13 @@ def _same_text(line: str, choices: list) -> str | None:
         return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
     if not same and len(line) <= LONGEST and (value := to_number(line)):
-        return _single([i for i, choice in enumerate(choices) if to_number(choice) == value])  # .50 is 0.5
+        # .50 is 0.5
+        return _single([i for i, choice in enumerate(choices) if to_number(choice) == value])
     same = same or [i for i, choice in enumerate(choices) if form and squeeze(choice) == form]
-    return _single(same or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)])
+    return _single(
+        same
+        or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)]
+    )
 
 
 def _bare(text: str) -> str:
@@ -147,14 +179,20 @@ def _leading_text(line: str, choices: list) -> str | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
     opening = re.match(r"[^\w\-]*+(?:\w+ly\s+)?(.+?)(?:$|[.,;:!](?!\s*\d))", line)
     form = squeeze(opening[1].rstrip("\"')]")) if opening else None
-    worded = ((i, squeeze(choice)) for i, choice in enumerate(choices) if re.search(r"[^\W\d_]{2}", choice))
+    worded = (
+        (i, squeeze(choice))
+        for i, choice in enumerate(choices)
+        if re.search(r"[^\W\d_]{2}", choice)
+    )
     return _single([i for i, words in worded if words == form])
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
     """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
     start = rf"(?i)[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?[\"'(\[]*"
-    match = re.match(rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?:(?<=[)\]])|(?![\w'/]))", line)
+    match = re.match(
+        rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?:(?<=[)\]])|(?![\w'/]))", line
+    )
     if not match:
         return None
     letter, rest = match[1].upper(), line[match.end() :].strip()
@@ -162,8 +200,15 @@ def _leading_letter(line: str, choices: list) -> str | None:
     if re.match(rf"(?:(?:and|or|&|,|/)\s*){bare}[(\"']*[{letters(choices)}](?![\w'])", rest):
         return None
     own = choices[ord(letter) - ord("A")].strip().casefold()
-    reason = re.match(r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)|です|だ|입니다|이다|है", rest)
-    return letter if match[2] or reason or not rest or (own and rest.casefold().startswith(own)) else None
+    reason = re.match(
+        r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)|です|だ|입니다|이다|है",
+        rest,
+    )
+    return (
+        letter
+        if match[2] or reason or not rest or (own and rest.casefold().startswith(own))
+        else None
+    )
 
 
 def _named_letter(text: str, choices: list) -> str | None:
@@ -200,10 +245,16 @@ def _without_echo(text: str, choices: list) -> str:
     for letter, choice in zip(letters(choices), choices, strict=True):
         option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
         label = rf"\(?\b{letter}[).:][\s.]*"
-        opening = re.compile(rf"(?i)\s*{label}").match(text, end) if count else re.search(f"(?i){label}", text)
+        opening = (
+            re.compile(rf"(?i)\s*{label}").match(text, end)
+            if count
+            else re.search(f"(?i){label}", text)
+        )
         if opening is None:
             break
-        whole = re.compile(rf"(?i){option}(?:\s?[.,;])*(?:(?!\w)|(?<=\s))").match(text, opening.end())
+        whole = re.compile(rf"(?i){option}(?:\s?[.,;])*(?:(?!\w)|(?<=\s))").match(
+            text, opening.end()
+        )
         if not whole and not (
             count and squeeze(choice).startswith(squeeze(text[opening.end() :]))
         ):  # the last, cut off
@@ -219,11 +270,23 @@ def _contained_text(text: str, choices: list) -> str | None:
     if any(len(option) <= 2 and option.isalpha() for option in texts):
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.
-    distinctive = [(i, option) for i, option in enumerate(texts) if len(option) > 2 and re.search(r"[^\W\d]", option)]
+    distinctive = [
+        (i, option)
+        for i, option in enumerate(texts)
+        if len(option) > 2 and re.search(r"[^\W\d]", option)
+    ]
 
     if held := [i for i, option in distinctive if option in form and _affirmed(option, form)]:
-        return _single([i for i in held if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)])
-    return _single([i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)])
+        return _single(
+            [
+                i
+                for i in held
+                if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)
+            ]
+        )
+    return _single(
+        [i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)]
+    )
 
 
 def _affirmed(option: str, form: str) -> bool:

@@ -47,18 +47,29 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
             raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
         for key, passage in passages.items():
             where = f"{path}, passage {key}"
-            shown, pairs = rows.text((where, passage), "passage"), tables.value((where, passage), "", "qa_pairs")
-            records += [(f"{where}, question {i}", {**pair, "passage": shown}) for i, pair in enumerate(pairs)]
+            shown, pairs = (
+                rows.text((where, passage), "passage"),
+                tables.value((where, passage), "", "qa_pairs"),
+            )
+            records += [
+                (f"{where}, question {i}", {**pair, "passage": shown})
+                for i, pair in enumerate(pairs)
+            ]
     return unique_ids([_example(row) for row in records], [where for where, _ in records])
 
 
 def _example(row: Row) -> Example:
     annotated = row[1].get("validated_answers") or []
-    if isinstance(annotated, dict):  # the hub stores a record of lists, and the list of workers' ids is empty
+    # the hub stores a record of lists, and the list of workers' ids is empty
+    if isinstance(annotated, dict):
         columns = [annotated[key] for key in ANSWER]
-        annotated = [dict(zip(ANSWER, values, strict=True)) for values in zip(*columns, strict=True)]
+        annotated = [
+            dict(zip(ANSWER, values, strict=True)) for values in zip(*columns, strict=True)
+        ]
     spans = [_spans(row[0], answer) for answer in (tables.value(row, "", "answer"), *annotated)]
-    references = dict.fromkeys(tuple(answer) for answer in spans if any(span.strip() for span in answer))
+    references = dict.fromkeys(
+        tuple(answer) for answer in spans if any(span.strip() for span in answer)
+    )
     return {
         "id": rows.text(row, "query_id"),
         "question": rows.text(row, "question"),
@@ -70,7 +81,9 @@ def _example(row: Row) -> Example:
 
 def _spans(where: str, answer: dict) -> list[str]:
     if not isinstance(answer, dict) or not {*ANSWER} & answer.keys():
-        raise BadInput(f"{where}: the answer is {answer!r}; expected a record of number, date and spans")
+        raise BadInput(
+            f"{where}: the answer is {answer!r}; expected a record of number, date and spans"
+        )
     if str(answer.get("number") or "") != "":
         return [str(answer["number"])]
     if answer.get("spans"):
@@ -88,7 +101,9 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 
 # "Sure!" and "The capital is:" on a line of their own.
-_BEFORE_ANSWER = re.compile(r"(?i)(?:sure|ok(?:ay)?|certainly|of course|absolutely|alright)[!.,]*|.*\b(?:is|was)\s*:")
+_BEFORE_ANSWER = re.compile(
+    r"(?i)(?:sure|ok(?:ay)?|certainly|of course|absolutely|alright)[!.,]*|.*\b(?:is|was)\s*:"
+)
 
 
 @own_reply
@@ -102,7 +117,12 @@ def extract(text: str, example: Example) -> str | None:
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
         marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
         if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):
-            bullets = [item for item, _ in itertools.takewhile(itemgetter(1), zip(bare[1:], marked[1:], strict=True))]
+            bullets = [
+                item
+                for item, _ in itertools.takewhile(
+                    itemgetter(1), zip(bare[1:], marked[1:], strict=True)
+                )
+            ]
         else:
             bullets = bare if len(text_lines) > 1 and all(marked) else text_lines[:1]
         if answer := "; ".join(map(trim, bullets)):
@@ -129,7 +149,10 @@ def score(answer: str | None, example: Example) -> Score:
     into spans without looking at the references, so no reference affects how it is read."""
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
-    scores = [em_and_f1(_split(answer), [ascii_signs(span) for span in gold]) for gold in example["reference"]]
+    scores = [
+        em_and_f1(_split(answer), [ascii_signs(span) for span in gold])
+        for gold in example["reference"]
+    ]
     return {"correct": any(em for em, _ in scores), "f1": max(f1 for _, f1 in scores)}
 
 
@@ -151,7 +174,9 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
 
     predicted, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
     em = set(predicted) == set(right) and len(predicted) == len(right)
-    scores = np.array([[_bag_f1(set(span.split()), set(ref.split())) for span in predicted] for ref in right])
+    scores = np.array(
+        [[_bag_f1(set(span.split()), set(ref.split())) for span in predicted] for ref in right]
+    )
     rows, columns = linear_sum_assignment(-scores)
     f1 = scores[rows, columns].sum() / max(scores.shape)
     return em, float(round(f1, 2))

@@ -41,7 +41,11 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
 
 def normalise(example: Example) -> str:
     """Context, question and options as lower-case words and arithmetic signs; the order of the options does not matter."""
-    parts = [example.get("context") or "", example["question"], *sorted(map(str, example.get("choices") or []))]
+    parts = [
+        example.get("context") or "",
+        example["question"],
+        *sorted(map(str, example.get("choices") or [])),
+    ]
     return " ".join(re.findall(r"\w+|[-+*/=<>%^]", " ".join(parts).casefold()))
 
 
@@ -60,7 +64,9 @@ class Match(NamedTuple):
     containment: float = 1.0
 
 
-def overlaps(train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None) -> list[Match]:
+def overlaps(
+    train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None
+) -> list[Match]:
     """Every training example that matches a test example, with its best match.
 
     exact: the same normalised text. near: the share of the smaller set of word 5-grams that the larger set contains is at least

@@ -28,13 +28,16 @@ from orce.text.marks import ascii_signs, own_reply, plain, statements, unpunctua
 ANSWER_KIND = "short answer"
 MAX_TOKENS = 48
 METRIC = "accuracy"
-FIELDS = {"question": False, "answer": False, "id": False, "context": False}  # what is needed: orce.config.check
+# what is needed: orce.config.check
+FIELDS = {"question": False, "answer": False, "id": False, "context": False}
 OPTIONS = ("equality", "answer_after", "answer_pattern", "answer_marks", "ask")
 DECIMALS = 12  # of a number that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
 SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and similar sets
 
 
-def load(source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None) -> list[Example]:
+def load(
+    source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None
+) -> list[Example]:
     """Examples of a split, or of its first rows; `reference` is the list of accepted answers. `source` has fields, equality, ask
     and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
     return rows.examples(source, split, first, lambda asked: _example(asked, source))
@@ -50,7 +53,9 @@ def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
     if not answers:
         raise BadInput(f"{where} is empty; give the accepted answer, or leave the row out")
     if SOLUTION in answers[0] and len(answers[0]) > len(SOLUTION):
-        raise BadInput(f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}")
+        raise BadInput(
+            f"{where} holds a solution with its answer after {SOLUTION}; so say: answer_after: {SOLUTION!r}"
+        )
     comparable(where, answers, equality)
     return example
 
@@ -58,8 +63,12 @@ def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
 def comparable(where: str, answers: list[str], equality: str) -> None:
     """Raises BadInput for accepted answers with which no answer could be compared."""
     if not any(_form(answer, equality) for answer in answers):
-        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(equality, "a text")
-        raise BadInput(f"{where} holds {answers}; expected {what} to compare with ({equality} equality)")
+        what = {"numeric": "a number", "math-verify": "a mathematical expression"}.get(
+            equality, "a text"
+        )
+        raise BadInput(
+            f"{where} holds {answers}; expected {what} to compare with ({equality} equality)"
+        )
 
 
 def question(example: Example) -> str:
@@ -73,11 +82,15 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     kind = kinds.get(example.get("equality", ""), "the answer")
     worked = example.get("worked", [])
     if shots is not None and not 0 <= shots <= len(worked):
-        raise BadInput(f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are")
+        raise BadInput(
+            f"shots is {shots!r}; expected a number from 0 to {len(worked)}, the worked examples there are"
+        )
     turns: list[dict] = []
     shown = [pair for pair in worked[:shots] if pair is not None]
     for text, reply in [*shown, (question(example), "")]:
-        turns.append({"role": "user", "content": text if turns else render("qa", question=text, kind=kind)})
+        turns.append(
+            {"role": "user", "content": text if turns else render("qa", question=text, kind=kind)}
+        )
         turns.append({"role": "assistant", "content": reply})
     return turns[:-1]
 
@@ -96,12 +109,20 @@ def score(answer: str | None, example: Example) -> Score:
     if answer is None:
         return {"correct": False, "f1": None}
     if not example["reference"]:
-        raise BadInput("the dataset has no references to compare answers with; name their column (fields.answer)")
+        raise BadInput(
+            "the dataset has no references to compare answers with; name their column (fields.answer)"
+        )
     equality = example.get("equality")
     if equality == "math-verify":
-        return {"correct": any(_same_value(gold, answer) for gold in example["reference"]), "f1": None}
+        return {
+            "correct": any(_same_value(gold, answer) for gold in example["reference"]),
+            "f1": None,
+        }
     form, golds = _form(answer, equality), {_form(gold, equality) for gold in example["reference"]}
-    return {"correct": form in golds or (equality == "contains" and holds(answer, example) is not None), "f1": None}
+    return {
+        "correct": form in golds or (equality == "contains" and holds(answer, example) is not None),
+        "f1": None,
+    }
 
 
 def holds(answer: str, example: Example) -> str | None:
@@ -134,9 +155,7 @@ def _form(answer: str, equality: str | None) -> str | None:
 
 
 # A sign that tells two answers apart: of -5, C++, A+, C#, < 5 and x = 1; not of 10-5, #1 and a quoted "> Paris".
-_TELLING = (
-    r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
-)
+_TELLING = r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
 
 
 def normalise(answer: str, initials: bool = True) -> str:
@@ -160,11 +179,14 @@ _DELIMITED = re.compile(r"\\\((?P<round>(?:(?!\\[()]).)+)\\\)|\$(?P<dollar>[^$]+
 def require(equality: str) -> None:
     """Raises BadInput if the equality needs a library that is not installed."""
     if equality == "math-verify":
-        logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of every call without a time limit
+        # it warns of every call without a time limit
+        logging.getLogger("math_verify").setLevel(logging.ERROR)
         try:
             import math_verify  # noqa: F401
         except ImportError:
-            raise BadInput("equality math-verify needs its library: pip install 'math-verify[antlr4_13_2]'") from None
+            raise BadInput(
+                "equality math-verify needs its library: pip install 'math-verify[antlr4_13_2]'"
+            ) from None
 
 
 @own_reply
@@ -172,14 +194,18 @@ def _expression(text: str) -> str | None:
     """The last marked answer that is an expression, else the expression of the last line that has one."""
     *stated, whole = statements(plain(text))
     last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
-    for statement in (statement for statement in [*stated, *last] if len(statement) <= LONGEST_EXPRESSION):
+    for statement in (
+        statement for statement in [*stated, *last] if len(statement) <= LONGEST_EXPRESSION
+    ):
         # "9. I am sure of it." answers with 9.
         answer = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", statement.strip())[0].strip()
         # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\) is \((0, 1]\)'.
         formulas = list(_DELIMITED.finditer(answer))
         if len(formulas) > 1 and formulas[-1].end() == len(answer):
             answer = _bare(formulas[-1][0]).strip()
-        if answer and (_parsed(answer) or (statement in stated and len(answer.split()) <= LONGEST_NAME)):
+        if answer and (
+            _parsed(answer) or (statement in stated and len(answer.split()) <= LONGEST_NAME)
+        ):
             return answer
     return None
 
@@ -201,7 +227,9 @@ def _parsed(answer: str) -> list:
 def _latex(bare: str) -> str:
     """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas stays as it is."""
     bare = bare.replace("$", "") if bare.count("$") == 1 else bare  # of currency
-    bare = re.sub(r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare))
+    bare = re.sub(
+        r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare)
+    )
     words = re.search(r"[^\W\d_]{2}", re.sub(r"\\[a-z]+", "", bare))
     listed = re.search(r",", re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "", bare))
     formula = re.search(r"[\\^_]", bare) or (not words and (listed or re.search(r"[^\W\d_]", bare)))
@@ -212,13 +240,16 @@ def _same_value(gold: str, answer: str) -> bool:
     def written(text: str) -> str:
         return "".join(_bare(plain(text)).replace("\\$", "").split()).rstrip(".")
 
-    if written(gold) == written(answer):  # an interval or a time of day is not always equal to itself there
+    # an interval or a time of day is not always equal to itself there
+    if written(gold) == written(answer):
         return True
     values = _parsed(gold), _parsed(answer)
     from math_verify import verify
 
     same = verify(*values, timeout_seconds=NO_LIMIT)
-    return bool(same) or (not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer))
+    return bool(same) or (
+        not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer)
+    )
 
 
 @lru_cache(maxsize=4096)

@@ -27,12 +27,19 @@ from orce.runtime.process import say
 from orce.text import render
 from orce.text.marks import own_marks
 
-CONVERTED = "refs/convert/parquet"  # a branch that the hub makes of every data set, CONFIG/SPLIT/0000.parquet
+# a branch that the hub makes of every data set, CONFIG/SPLIT/0000.parquet
+CONVERTED = "refs/convert/parquet"
 NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
 UNNUMBERED = ", or leave out fields.id to number the rows"
-TRUTHS = {"yes": ("true", "yes"), "true": ("true", "yes"), "no": ("false", "no"), "false": ("false", "no")}
+TRUTHS = {
+    "yes": ("true", "yes"),
+    "true": ("true", "yes"),
+    "no": ("false", "no"),
+    "false": ("false", "no"),
+}
 GIVEN = {"answer", "answers", "greedy"}  # keys of answers already made
-LETTERED = {None, "choice", "mmlu", "logiqa", "reclor"}  # tasks with a letter as reference; None: of no particular task
+# tasks with a letter as reference; None: of no particular task
+LETTERED = {None, "choice", "mmlu", "logiqa", "reclor"}
 Record = dict[str, Any]  # a line of a user's file
 
 
@@ -69,8 +76,17 @@ class Question(msgspec.Struct, kw_only=True):
 
     def example(self, task: str | None, **more: Any) -> Any:
         """The example that a task shows and compares with; without a reference no answer is right."""
-        kept = {key: value for key, value in self.more.items() if key not in {"references", "correct", *GIVEN}}
-        known = {"id": self.id, "question": self.text, "context": self.context, "choices": self.options}
+        kept = {
+            key: value
+            for key, value in self.more.items()
+            if key not in {"references", "correct", *GIVEN}
+        }
+        known = {
+            "id": self.id,
+            "question": self.text,
+            "context": self.context,
+            "choices": self.options,
+        }
         return kept | known | more | {"reference": self.reference or ([""] if task == "qa" else "")}
 
 
@@ -96,11 +112,13 @@ def from_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> 
         where=row[0],
         more={key: source[key] for key in ("answer_pattern", "answer_marks") if key in source},
         id=needed("id") if "id" in fields else f"{split}-{position}",
-        text=needed("question" if "question" in fields else "id") + (f"\n{source['ask']}" if "ask" in source else ""),
+        text=needed("question" if "question" in fields else "id")
+        + (f"\n{source['ask']}" if "ask" in source else ""),
         context=None if blank(cells.get("context")) else needed("context"),
     )
     columns, accepted = fields.get("choices"), fields.get("answer")
-    if isinstance(columns, list) and accepted in columns and needed("answer"):  # this column is right in every row
+    # this column is right in every row
+    if isinstance(columns, list) and accepted in columns and needed("answer"):
         cells["answer"], source = columns.index(accepted), {**source, "answer_is": "index"}
     return _accepted(asked, cells, "answer", source)
 
@@ -108,10 +126,18 @@ def from_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> 
 def from_record(where: str, record: Record, task: str | None = None) -> Question:
     """The question of a record with the keys question, id, context, choices, labels, reference or references, answer_is, and those
     of `answered`. Raises BadInput for a value of another form."""
-    asked, name = answered(where, record), "reference" if record.get("references") is None else "references"
-    first, every = ([] if blank(cell) else listed(cell) for cell in (record.get("reference"), record.get("references")))
+    asked, name = (
+        answered(where, record),
+        "reference" if record.get("references") is None else "references",
+    )
+    first, every = (
+        [] if blank(cell) else listed(cell)
+        for cell in (record.get("reference"), record.get("references"))
+    )
     if every and not all(item in every for item in first):
-        raise BadInput(f"{where}: it has a reference and other references; keep one of the two keys")
+        raise BadInput(
+            f"{where}: it has a reference and other references; keep one of the two keys"
+        )
     asked.id, asked.text = written(record.get("id")), record.get("question", "")
     asked.context = None if blank(record.get("context")) else written(record["context"])
     if asked.context is None and not blank(record.get("context")):
@@ -119,7 +145,9 @@ def from_record(where: str, record: Record, task: str | None = None) -> Question
     return _accepted(asked, record, name, {"answer_is": record.get("answer_is")}, task)
 
 
-def _accepted(asked: Question, cells: Record, key: str, source: Mapping[str, Any], task: str | None = None) -> Question:
+def _accepted(
+    asked: Question, cells: Record, key: str, source: Mapping[str, Any], task: str | None = None
+) -> Question:
     """The question with its options and its reference, which stands in the cell `key`."""
     where, names, cell = asked.where, source.get("fields", {}), cells.get(key)
     labels, asked.options = tables.decoded(cells.get("labels")) or [], source.get("options")
@@ -127,7 +155,9 @@ def _accepted(asked: Question, cells: Record, key: str, source: Mapping[str, Any
         asked.options, named = options(where, names.get("choices", "choices"), cells["choices"])
         labels = labels or named
     if not isinstance(labels, list):
-        raise BadInput(f"{where}: {names.get('labels', 'labels')!r} is {labels!r}; expected a list (fields.labels)")
+        raise BadInput(
+            f"{where}: {names.get('labels', 'labels')!r} is {labels!r}; expected a list (fields.labels)"
+        )
     name = names.get(key, key)
     if asked.options and task in LETTERED:
         if names or not blank(cell):
@@ -136,18 +166,26 @@ def _accepted(asked: Question, cells: Record, key: str, source: Mapping[str, Any
         asked.reference = references(where, name, cell, source.get("answer_after"))
     else:  # of a task with a form of its own; DROP's is a list of lists of texts
         several = [] if blank(cell) else listed(cell)
-        asked.reference = [[written(x)] if task == "drop" and not isinstance(x, list) else x for x in several]
+        asked.reference = [
+            [written(x)] if task == "drop" and not isinstance(x, list) else x for x in several
+        ]
     return asked
 
 
 def answered(where: str, record: Record) -> Question:
     """The answers of a record: `answers`, or one `answer`, or `greedy` alone; `correct` of each. Beside answers, a single
     `correct` is of the `answer`."""
-    given, greedy, correct = Question(where=where, more=record), record.get("greedy"), record.get("correct")
+    given, greedy, correct = (
+        Question(where=where, more=record),
+        record.get("greedy"),
+        record.get("correct"),
+    )
     stated = greedy if isinstance(greedy, dict) else {"answer": greedy}
     text, right = written(stated.get("answer")), stated.get("correct")
     if text is None is not stated.get("answer") or right not in (None, 0, 1):
-        raise BadInput(f"{where}: greedy is {short(greedy)}; expected a text, or an object with answer and correct")
+        raise BadInput(
+            f"{where}: greedy is {short(greedy)}; expected a text, or an object with answer and correct"
+        )
     several = record.get("answers") is not None
     if not several and "answer" not in record:
         if greedy is None:
@@ -156,7 +194,9 @@ def answered(where: str, record: Record) -> Question:
     cells = listed(tables.decoded(record["answers"])) if several else [record["answer"]]
     given.samples = [*map(written, cells)]
     if not cells or given.samples.count(None) > cells.count(None):
-        name, expected = ("answers", "a list of texts") if several else ("answer", "a text, or null for none")
+        name, expected = (
+            ("answers", "a list of texts") if several else ("answer", "a text, or null for none")
+        )
         raise BadInput(f"{where}: {name} is {short(record[name])}; expected {expected}")
     marks = listed(correct)
     own = several and "answer" in record and not isinstance(correct, list)
@@ -165,7 +205,8 @@ def answered(where: str, record: Record) -> Question:
             each = f" for each of {len(cells)} answers" if several and not own else ""
             raise BadInput(f"{where}: correct is {short(correct)}; expected true or false{each}")
         given.judgements = None if own else [*map(bool, marks)]
-    first = dict(zip(reversed(given.samples), reversed(given.judgements or []), strict=False))  # of equal samples
+    # of equal samples
+    first = dict(zip(reversed(given.samples), reversed(given.judgements or []), strict=False))
     if greedy is not None:
         given.greedy = text, first.get(text) if right is None else bool(right)
     answer = written(record.get("answer"))
@@ -212,13 +253,18 @@ def references(where: str, name: str | list[str], cell: Any, after: str | None =
     if isinstance(cell, str) and after is None:
         read = tables.decoded(cell)  # [0, 1] may be an interval, ["0", "1"] is a list of answers
         texts = isinstance(read, list) and (not read or any(isinstance(item, str) for item in read))
-        pythons = isinstance(read, dict) and not cell.lstrip().startswith('{"')  # JSON may be an answer, as it stands
-        cell = read if texts or pythons else present(where, name, cell, '; ["nan"] is the word itself')
+        # JSON may be an answer, as it stands
+        pythons = isinstance(read, dict) and not cell.lstrip().startswith('{"')
+        cell = (
+            read if texts or pythons else present(where, name, cell, '; ["nan"] is the word itself')
+        )
     given = [item for item in listed(cell) if item is not None]
     for item in given:
         if written(item) is None:
             hint = f"a part of a record is named with a dot: {name}.NAME"
-            raise BadInput(f"{where}: {name!r} holds {item!r}; expected a text, a number or a list of them ({hint})")
+            raise BadInput(
+                f"{where}: {name!r} holds {item!r}; expected a text, a number or a list of them ({hint})"
+            )
     answers = [str(written(item)) for item in given]
     if after is not None:
         if not all(after in answer for answer in answers):
@@ -232,7 +278,8 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
     letters. Empty texts pass: published sets have some."""
     labels, cell = [], tables.decoded(cell)
     given = cell
-    if isinstance(name, list):  # a column each; a question may have fewer options, with its last columns empty
+    # a column each; a question may have fewer options, with its last columns empty
+    if isinstance(name, list):
         while cell and blank(cell[-1]):
             cell.pop()
         for column, option in zip(name, cell, strict=False):
@@ -240,18 +287,30 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
         name = ", ".join(name)
     if isinstance(cell, dict):
         scores = _without_nulls(cell)
-        scored = all(isinstance(score, int | float) and 0 <= score <= 1 for score in scores.values())
+        scored = all(
+            isinstance(score, int | float) and 0 <= score <= 1 for score in scores.values()
+        )
         cell, labels = ([*scores], []) if scored else ([*cell.values()], [*cell])
     texts = [written(option) for option in cell] if isinstance(cell, list) else []
     if len(texts) < 2 or None in texts:
-        hint = f" (texts in a part of it are named with a dot: {name}.NAME)" if isinstance(given, dict) else ""
-        raise BadInput(f"{where}: {name!r} is {given!r}; expected a list of at least two option texts{hint}")
+        hint = (
+            f" (texts in a part of it are named with a dot: {name}.NAME)"
+            if isinstance(given, dict)
+            else ""
+        )
+        raise BadInput(
+            f"{where}: {name!r} is {given!r}; expected a list of at least two option texts{hint}"
+        )
     if len(texts) > 26:
         raise BadInput(f"{where}: {name!r} has {len(texts)} options; at most 26 have letters")
     shown = [str(option).strip() for option in texts]
     bare = [_unlabelled(i, text) for i, text in enumerate(shown)]
     if all(len(text) < len(whole) for text, whole in zip(bare, shown, strict=True)):
-        numbers = [str(i) for i in range(1, len(bare) + 1)] if shown[0].lstrip("(").startswith("1") else []
+        numbers = (
+            [str(i) for i in range(1, len(bare) + 1)]
+            if shown[0].lstrip("(").startswith("1")
+            else []
+        )
         return bare, labels or numbers
     return [str(option) for option in texts], labels
 
@@ -270,7 +329,9 @@ def _without_nulls(scores: dict) -> dict:
     return {option: score for option, score in scores.items() if score is not None}
 
 
-def letter(where: str, name: str, answer: Any, choices: list[str], labels: list, source: Mapping[str, Any]) -> str:
+def letter(
+    where: str, name: str, answer: Any, choices: list[str], labels: list, source: Mapping[str, Any]
+) -> str:
     """The letter of the option that an answer means: by its text, letter, label or position, by 0 and 1 for each of the options,
     or as `answer_is` says. Raises BadInput for an answer that means none or several."""
     value, labels = answer if answer in choices else tables.decoded(answer), [*map(str, labels)]
@@ -278,34 +339,62 @@ def letter(where: str, name: str, answer: Any, choices: list[str], labels: list,
         scores = {str(option).strip(): score for option, score in _without_nulls(value).items()}
         named = [option.strip() for option in labels or choices]
         if scores.keys() != {*named}:
-            raise BadInput(f"{where}: {name!r} is {value}; expected 0 or 1 for each of the options {', '.join(named)}")
+            raise BadInput(
+                f"{where}: {name!r} is {value}; expected 0 or 1 for each of the options {', '.join(named)}"
+            )
         if [score for score in scores.values() if score != 0] != [1]:
-            raise BadInput(f"{where}: {name!r} is {value}; expected 1 for the one right option, and 0 for the others")
+            raise BadInput(
+                f"{where}: {name!r} is {value}; expected 1 for the one right option, and 0 for the others"
+            )
         value = [scores[option] for option in named]
-    mask = isinstance(value, list) and len(value) == len(choices) and all(flag in (0, 1) for flag in value)
+    mask = (
+        isinstance(value, list)
+        and len(value) == len(choices)
+        and all(flag in (0, 1) for flag in value)
+    )
     if mask and sum(value) == 1:
         return letters(choices)[value.index(1)]
     several = value if isinstance(value, list) and not mask else [value]
     meant = {index for item in several for index in _meant(item, choices, labels, source)}
     if len(meant) == 1 and (index := min(meant)) < len(choices):
         return letters(choices)[index]
-    raise BadInput(f"{where}: {name!r} is {answer!r}{_expected(value, meant, choices, labels, source)}")
+    raise BadInput(
+        f"{where}: {name!r} is {answer!r}{_expected(value, meant, choices, labels, source)}"
+    )
 
 
-def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[str, Any]) -> set[int]:
+def _meant(
+    value: Any, choices: list[str], labels: list[str], source: Mapping[str, Any]
+) -> set[int]:
     """The options that an answer may mean, by number."""
-    meant, columns, every = source.get("answer_is"), source.get("fields", {}).get("choices"), letters(choices)
+    meant, columns, every = (
+        source.get("answer_is"),
+        source.get("fields", {}).get("choices"),
+        letters(choices),
+    )
     stated = (written(value) or "").strip()
     index = [int(stated)] if stated.isdecimal() else []
     if isinstance(meant, dict):
-        stated = {str(label).casefold(): text for label, text in meant.items()}.get(stated.casefold(), "").strip()
-    text = [i for i, choice in enumerate(choices) if stated and choice.strip() in (stated, _unlabelled(i, stated))]
+        stated = {str(label).casefold(): text for label, text in meant.items()}.get(
+            stated.casefold(), ""
+        ).strip()
+    text = [
+        i
+        for i, choice in enumerate(choices)
+        if stated and choice.strip() in (stated, _unlabelled(i, stated))
+    ]
     lettered = [i for i, sign in enumerate(every) if sign == stated.strip("()[]{}.:").upper()]
     if meant is not None:
         kinds = {"letter": lettered, "index": index, "index from 1": [i - 1 for i in index if i]}
         return {*kinds.get(str(meant), text[:1])}
-    truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in TRUTHS.get(stated.casefold(), ())]
-    named = [i for i, label in enumerate(labels) if label == stated][:1] if labels else text + lettered
+    truth = [
+        i
+        for i, choice in enumerate(choices)
+        if choice.strip().casefold() in TRUTHS.get(stated.casefold(), ())
+    ]
+    named = (
+        [i for i, label in enumerate(labels) if label == stated][:1] if labels else text + lettered
+    )
     indices = {*(named or text or lettered), *(truth if len(truth) == 1 else [])}
     if isinstance(columns, list) and value in columns:
         indices.add(columns.index(value))
@@ -316,10 +405,14 @@ def _meant(value: Any, choices: list[str], labels: list[str], source: Mapping[st
 
 def _truth_or_index(choices: list[str], source: Mapping[str, Any]) -> bool:
     """Whether 0 and 1 may be what the two options say, and not their positions."""
-    return len(choices) == 2 and ("options" in source or {text.strip().casefold() for text in choices} <= TRUTHS.keys())
+    return len(choices) == 2 and (
+        "options" in source or {text.strip().casefold() for text in choices} <= TRUTHS.keys()
+    )
 
 
-def _expected(value, indices: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]) -> str:
+def _expected(
+    value, indices: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]
+) -> str:
     """What a valid answer would be, where an answer names no option or several."""
     meant, bare, n = source.get("answer_is"), str(value).strip(), len(choices)
     if isinstance(meant, dict):
@@ -329,12 +422,22 @@ def _expected(value, indices: set[int], choices: list[str], labels: list[str], s
         return f"; it could mean several options; {remedy}"
     doubtful = bare.casefold() in ("0", "1", "true", "false") and _truth_or_index(choices, source)
     if doubtful and not (labels or meant):
-        named = {TRUTHS[word][0]: json.dumps(text) for text in choices if (word := text.strip().casefold()) in TRUTHS}
+        named = {
+            TRUTHS[word][0]: json.dumps(text)
+            for text in choices
+            if (word := text.strip().casefold()) in TRUTHS
+        }
         low, high = ("0", "1") if bare in ("0", "1") else ("false", "true")
-        example = f"{{{low}: {named.get('false', 'OPTION')}, {high}: {named.get('true', 'OPTION')}}}"
+        example = (
+            f"{{{low}: {named.get('false', 'OPTION')}, {high}: {named.get('true', 'OPTION')}}}"
+        )
         or_index = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
         return f", and the options are {', '.join(choices)}; say which of them it is: answer_is: {example}{or_index}"
-    positions = "0 or 1 (an option's position)" if n == 2 else f"a number from 0 to {n - 1} (an option's position)"
+    positions = (
+        "0 or 1 (an option's position)"
+        if n == 2
+        else f"a number from 0 to {n - 1} (an option's position)"
+    )
     kinds = {
         None: f"{', '.join(labels) or f'{positions}, a letter or a text'} of its options",
         "index": positions,
@@ -342,8 +445,12 @@ def _expected(value, indices: set[int], choices: list[str], labels: list[str], s
         "letter": "an option's letter",
         "text": "an option's text",
     }
-    counted = "; if positions count from 1, say so (answer_is: index from 1)" if indices == {n} else ""
-    hidden = "; the benchmark hides the labels of its test set" if bare in ("", "-1", "None") else ""
+    counted = (
+        "; if positions count from 1, say so (answer_is: index from 1)" if indices == {n} else ""
+    )
+    hidden = (
+        "; the benchmark hides the labels of its test set" if bare in ("", "-1", "None") else ""
+    )
     return f"; expected {kinds[meant]}{counted}{hidden}"
 
 
@@ -364,19 +471,27 @@ def find(source: Mapping[str, Any], patterns: list[str]) -> list[Path]:
     """The files of the first pattern that matches any in the source's folder, plain or packed and with an ending in capitals or
     not; or its path itself if that is a file."""
     if "path" not in source:
-        raise BadInput(f"source: {dict(source)} names neither hub nor path; this task needs one of them")
+        raise BadInput(
+            f"source: {dict(source)} names neither hub nor path; this task needs one of them"
+        )
     path = Path(source["path"])
     if not path.exists():
-        raise BadInput(f"{path}: does not exist; source.path is a folder with the publisher's files")
+        raise BadInput(
+            f"{path}: does not exist; source.path is a folder with the publisher's files"
+        )
     if path.is_file():
         return [path]
     for pattern in patterns:
         stem, _, ending = pattern.rpartition(".")
         for packed in PACKED:
-            capitals = re.sub(r"[a-z]", lambda sign: f"[{sign[0]}{sign[0].upper()}]", f".{ending}{packed}")
+            capitals = re.sub(
+                r"[a-z]", lambda sign: f"[{sign[0]}{sign[0].upper()}]", f".{ending}{packed}"
+            )
             if files := sorted(path.glob(stem + capitals)):
                 return files
-    raise BadInput(f"{path}: found none of {', '.join(patterns)}; expected the publisher's files in this folder")
+    raise BadInput(
+        f"{path}: found none of {', '.join(patterns)}; expected the publisher's files in this folder"
+    )
 
 
 # Prompts and answers
@@ -440,9 +555,15 @@ def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
     from huggingface_hub import snapshot_download
 
     configs = [source["config"]] if source["config"] else ["data", "default"]
-    patterns = [f"{config}/{name}" for config in configs for name in (f"{split}-*.parquet", f"{split}/*.parquet")]
+    patterns = [
+        f"{config}/{name}"
+        for config in configs
+        for name in (f"{split}-*.parquet", f"{split}/*.parquet")
+    ]
     revision = source.get("revision")
-    folder = snapshot_download(source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns)
+    folder = snapshot_download(
+        source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns
+    )
     for pattern in patterns:
         if files := sorted(Path(folder).glob(pattern)):
             return [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
@@ -463,7 +584,10 @@ def pinned(source: Mapping[str, Any]) -> Mapping[str, Any]:
     from huggingface_hub import HfApi
 
     try:
-        return {**source, "revision": HfApi().dataset_info(source["hub"], revision=source.get("revision")).sha}
+        return {
+            **source,
+            "revision": HfApi().dataset_info(source["hub"], revision=source.get("revision")).sha,
+        }
     except Exception as error:  # noqa: BLE001 - without a connection the loader tries the cache, and reports what is missing
         raise_refusal(error, "data set", source["hub"], source.get("revision"))
         return source

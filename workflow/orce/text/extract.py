@@ -41,27 +41,36 @@ _GROUPED = (
 )  # fmt: skip
 # What goes on with a number, and its value then; None where the whole is no number that can be read.
 _CONTINUED = [(re.compile(pattern, re.IGNORECASE), change) for pattern, change in (
-    (r"[ ]?([¼-¾⅐-⅞])|[ ]([1-9]\d?/[1-9]\d{0,2})(?![\d/]|[ ]?[-+*×÷=])", lambda value, ratio: value + _ratio(ratio)),  # 2 1/2
+    # 2 1/2
+    (r"[ ]?([¼-¾⅐-⅞])|[ ]([1-9]\d?/[1-9]\d{0,2})(?![\d/]|[ ]?[-+*×÷=])", lambda value, ratio: value + _ratio(ratio)),
     (r"[ ]and[ ]a[ ](half)\b", lambda value, _: value + Decimal("0.5")),
     (rf"[ ]point((?:[ ](?:{'|'.join([*_VALUES][:10])}))+)\b", lambda value, words: value + Decimal(f".{''.join(str(_VALUES[word]) for word in words.lower().split())}")),
-    (rf"(?<=[a-z])[ -]({'|'.join(_PARTS)})s?(?![\w-])|[ ]({'|'.join([*_PARTS][1:])})s(?![\w-])",  # two thirds, 2 thirds
+    # two thirds, 2 thirds
+    (rf"(?<=[a-z])[ -]({'|'.join(_PARTS)})s?(?![\w-])|[ ]({'|'.join([*_PARTS][1:])})s(?![\w-])",
      lambda value, fraction: value / _PARTS[fraction.lower()]),
     (rf"e([-+]?\d+)(?!\w)|[ ]?[x*×·⋅][ ]?10(?:[ ]?\^[ {{(]*([-+]?\d{{1,2}})[}})]*|({_SUPERSCRIPTS}))(?!\d)",
-     lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None),  # 1.2e3, 1.2 * 10^3
+     # 1.2e3, 1.2 * 10^3
+     lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None),
     (rf"[ ]?\^[ {{(]*(-?\d{{1,3}})[}})]*(?!\.?\d)|({_SUPERSCRIPTS})", lambda value, power: value ** int(power) if len(power) < 3 and value else None),
     *[(rf"(?-i:([{''.join(_SIGNS)}]))(?![A-Za-z\d])|[ -]?({'|'.join(_MAGNITUDES)})s?(?![^\W\d_])",
-       lambda value, word: value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()]))] * 2,  # 2.5M, a hundred thousand
+       # 2.5M, a hundred thousand
+       lambda value, word: value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()]))] * 2,
     # 3π, 3x, 5 ± 1, 0.(3), three quarters, 5 below zero, 3 out of 5, 2 million 500: another number than the one before.
     ((r"""[ ]?[*×·]?[ ]?(?:√|π|\\?(?:sqrt|pi)\b)|(?-i:[xyznie])(?!\w)|[ ]?\^|<sup>\d|[ ]?(?:±|\+/-)|\.?\\overline|\.\(\d|[ ](?-i:[MB])(?=[\s.,;)]|\Z)"""
      r"""|[ ](?:hundred|thousand)ths?\b|(?<=[a-z])[ -]quarters?\b|[ ](?:degrees?[ ])?(?:[CF][ ])?below[ ](?:zero|0)|[ ]out[ ]of[ ]\d|(?<=[a-z])[ ]\d"""),
      lambda value, _: None),
 )]  # fmt: skip
 _NOT_AFTER = re.compile(r"(?:√|sqrt|log|ln|sin|cos|tan|±|\+/-)[ ]?[({]*\Z")
-_NEGATIVE = re.compile(r"(?i)(?:((?:^|[:=(\"'\n]|\b(?:is|was|equals|be|of|at|about))\s*)minus|\bnegative)[ ]+\Z")
+_NEGATIVE = re.compile(
+    r"(?i)(?:((?:^|[:=(\"'\n]|\b(?:is|was|equals|be|of|at|about))\s*)minus|\bnegative)[ ]+\Z"
+)
 _UNITS = (("years?|months?|weeks?|days?|hours?|hrs?|h|minutes?|mins?", "months?|weeks?|days?|hours?|minutes?|mins?|min|m|seconds?|secs?|s"),
           ("feet|foot|ft", "inch(?:es)?|in"), ("pounds?|lbs?", "ounces?|oz|pence"), ("dollars?|euros?|", "cents?"), ("m|metres?|meters?", "cm"), ("kg", "g"))  # fmt: skip
 _D = r"\d++(?:\.\d++)?+"
-_COMPOUND = "|".join(rf"(?<![\w.]){_D}\s?(?:{large})\.?,?\s*(?:and\s+)?{_D}\s?(?:{small})\b" for large, small in _UNITS)
+_COMPOUND = "|".join(
+    rf"(?<![\w.]){_D}\s?(?:{large})\.?,?\s*(?:and\s+)?{_D}\s?(?:{small})\b"
+    for large, small in _UNITS
+)
 # Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
 _LATEX = [(re.compile(pattern), new) for pattern, new in (
     (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"(?<=\d) : (?=\d)", ":"), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
@@ -106,7 +115,9 @@ def _written(numeral: str, comma: bool) -> Decimal | None:
     for whole, point in _GROUPED:
         if grouped := re.fullmatch(rf"({whole})(?:{point}(\d+))?", numeral):
             return Decimal(re.sub(r"\D", "", grouped[1]) + f".{grouped[2] or 0}")
-    return Decimal(numeral.replace(",", ".")) if comma and re.fullmatch(r"\d+,\d+", numeral) else None
+    return (
+        Decimal(numeral.replace(",", ".")) if comma and re.fullmatch(r"\d+,\d+", numeral) else None
+    )
 
 
 def _canonical(value: Decimal) -> str:
@@ -119,7 +130,9 @@ def _whole(match: re.Match, comma: bool) -> tuple[str, int]:
     if match["written"] and re.fullmatch(r"\d\d?(?::\d\d)+", match[0]):
         return match[0], end  # a time of day
     if end - match.start() <= LONGEST:
-        read = _spoken(match[0]) if match["spoken"] else _ratio(match[0]) if match["vulgar"] else None
+        read = (
+            _spoken(match[0]) if match["spoken"] else _ratio(match[0]) if match["vulgar"] else None
+        )
         value = _written(match[0], comma) if match["written"] else read
     for continuation, change in _CONTINUED:
         if value is not None and (more := continuation.match(text, end)):
@@ -147,7 +160,9 @@ def digits(text: str, comma: bool = True) -> str:
             signed = _NEGATIVE.search(before, max(0, len(before) - 30))
             value, end = _whole(match, comma)
             made += [f"{before[: signed.start()]}{signed[1] or ''}-" if signed else before, value]
-    return _UNDECIDED.sub(UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-"))
+    return _UNDECIDED.sub(
+        UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-")
+    )
 
 
 def to_number(text: str) -> str | None:
@@ -163,7 +178,9 @@ def to_number(text: str) -> str | None:
 
 _OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
 # The number that begins a text, if it is more than the first part of an expression, of alternatives or of a time of day.
-_LEADING = re.compile(rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})")
+_LEADING = re.compile(
+    rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})"
+)
 _FRACTION = re.compile(r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,2}[\s.)\"']*\Z")
 _LISTED = re.compile(r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d")  # "2, 3" is none of the two
 # Where a conclusion begins in a line.
@@ -193,7 +210,9 @@ def number(text: str, conclusion: bool = False) -> str | None:
     *stated, whole = statements(digits(plain(text)))
     results, marked = _results(whole) if conclusion else [], list[str]()
     for block in map(lines, stated):
-        calculates = conclusion and _lead("".join(block[:1])) is None and _results("\n".join(block[1:]))
+        calculates = (
+            conclusion and _lead("".join(block[:1])) is None and _results("\n".join(block[1:]))
+        )
         marked += block[::-1] if calculates else block
     written = lines(whole)
     bare = _unlisted(written)
@@ -211,8 +230,15 @@ def number(text: str, conclusion: bool = False) -> str | None:
 
 def _results(text: str) -> list[str]:
     """The numbers on the right of '=', the last one first, without given ones ('cards = 52') before any calculation."""
-    sides = [(left.rsplit("\n", 1)[-1], _RESULT.match(right)) for left, right in pairwise(text.split("="))]
-    sides = [(re.split(r"\d+", left)[1:-1], result[1].replace(" ", "")) for left, result in sides if result]
+    sides = [
+        (left.rsplit("\n", 1)[-1], _RESULT.match(right))
+        for left, right in pairwise(text.split("="))
+    ]
+    sides = [
+        (re.split(r"\d+", left)[1:-1], result[1].replace(" ", ""))
+        for left, result in sides
+        if result
+    ]
     calculated = (i for i, (signs, _) in enumerate(sides) if re.search("[-+*/x×÷]", "".join(signs)))
     return [value for _, value in sides[next(calculated, 0) :][::-1]]
 
@@ -225,16 +251,28 @@ def _unlisted(text_lines: list[str]) -> list[str]:
     item = r"^(\d{1,2})[.)]\s+(?=\S)"
     numbers = {int(number) for line in text_lines for number in re.findall(item, line)}
     neighbours = {number + step for number in numbers for step in (-1, 1)}
-    return [re.sub(item, lambda match: "" if int(match[1]) in neighbours else match[0], line) for line in text_lines]
+    return [
+        re.sub(item, lambda match: "" if int(match[1]) in neighbours else match[0], line)
+        for line in text_lines
+    ]
 
 
 def _lead(text: str) -> str | None:
     """The number that begins a text; '' for one that cannot be read, None for a text that does not begin with a number."""
     ratio, leading = _FRACTION.match(text), _LEADING.match(text)
-    if ratio and len(ratio[0]) <= LONGEST and gcd(int(ratio[3]), int(ratio[4])) == 1 and int(ratio[4]):
+    if (
+        ratio
+        and len(ratio[0]) <= LONGEST
+        and gcd(int(ratio[3]), int(ratio[4])) == 1
+        and int(ratio[4])
+    ):
         return ratio[1] + _canonical(_ratio(ratio[2]))  # 36/2 is an expression
     if leading:
-        return "" if leading[1] == UNREAD or _LISTED.match(text, leading.end()) else leading[1].replace(" ", "")
+        return (
+            ""
+            if leading[1] == UNREAD or _LISTED.match(text, leading.end())
+            else leading[1].replace(" ", "")
+        )
     return None
 
 
@@ -248,7 +286,10 @@ def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str
             if stated is not None:
                 return stated
     # "4 + 0 = undefined" and "1 is not a number" contain numbers but give none as the result.
-    if re.search(r"=\s*[^\s\d]|\b(?:(?:is|are|was|were|do|does|did|can|could) ?not|not an?|undefined)\b", line):
+    if re.search(
+        r"=\s*[^\s\d]|\b(?:(?:is|are|was|were|do|does|did|can|could) ?not|not an?|undefined)\b",
+        line,
+    ):
         return None
     leading = _lead(line)
     if leading is not None and not (results and results[0] in _numbers(line)):
@@ -257,7 +298,11 @@ def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str
     if re.search(rf"=\s*{_D}(?:{_OPERATION})+[\s=.]*$", line):
         return None
     # Nor do '36/2', '2:30'; '2:00' alone is 2.
-    hours = [] if (bare := _TIME.sub("", line)) and _numbers(bare) else re.findall(r"\b(\d\d?):00\b", line)
+    hours = (
+        []
+        if (bare := _TIME.sub("", line)) and _numbers(bare)
+        else re.findall(r"\b(\d\d?):00\b", line)
+    )
     line = re.sub(rf"(?<!\d){_D}(?:{_OPERATION})+", "", bare)
     new = _GIVEN.sub(" ", line)
     readings = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
@@ -323,15 +368,27 @@ def confidence(text: str) -> float | None:
     last number with a unit ('85%', '85/100', 'eighty-five percent').
     """
     text = re.sub(r"(?i)<(confidence|probability)>", r"\1: ", plain(text))
-    key = _CONFIDENCE if _CONFIDENCE.search(text) else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
+    key = (
+        _CONFIDENCE
+        if _CONFIDENCE.search(text)
+        else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
+    )
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
-    stated = [at for rest, at in read if at and (at["percent"] or at["scale"] or not _OTHER_SCALE.match(rest))]
+    stated = [
+        at
+        for rest, at in read
+        if at and (at["percent"] or at["scale"] or not _OTHER_SCALE.match(rest))
+    ]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         named = _CONFIDENCE.search(text) is not None
-        stated = [alone] if alone else [match for match in _PROBABILITY.finditer(text) if _has_unit(match, named)]
+        stated = (
+            [alone]
+            if alone
+            else [match for match in _PROBABILITY.finditer(text) if _has_unit(match, named)]
+        )
     return _probability(stated[-1]) if stated else None
 
 
@@ -350,7 +407,11 @@ def _near_start(text: str) -> re.Match | None:
     """The first probability of the first line, if at most a few words come before it."""
     line = text.strip().split("\n")[0]
     first = _PROBABILITY.search(line[:60])
-    return first if first and first.start() <= 30 and not _NO_VALUE.search(line[: first.start()]) else None
+    return (
+        first
+        if first and first.start() <= 30 and not _NO_VALUE.search(line[: first.start()])
+        else None
+    )
 
 
 # Answers with probabilities, for the prompting baselines
@@ -363,7 +424,8 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     answers, probabilities = {}, {}
     for kind, rank, value in zip(pieces[1::3], pieces[2::3], pieces[3::3], strict=True):
         # The first list counts: some models repeat it.
-        bare = re.sub(r"^(?:[\s,;\"']|-(?![\d.]))+", "", value).rstrip(" \t\r\n,;-([\"'")  # a minus sign stays
+        # a minus sign stays
+        bare = re.sub(r"^(?:[\s,;\"']|-(?![\d.]))+", "", value).rstrip(" \t\r\n,;-([\"'")
         (answers if kind[0] in "Gg" else probabilities).setdefault(int(rank), bare)
     guessed = []
     for rank in sorted(answers):
@@ -384,7 +446,10 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     Only a number labelled as confidence counts here, because the answer itself may be a percentage.
     """
     text = plain(text)
-    joint = re.search(r"(?im)answer (?:and|&) confidence[^:\n]{0,40}:\s*(.{1,200}?)[,;]\s*(\S[^,;\n]{0,80})$", text)
+    joint = re.search(
+        r"(?im)answer (?:and|&) confidence[^:\n]{0,40}:\s*(.{1,200}?)[,;]\s*(\S[^,;\n]{0,80})$",
+        text,
+    )
     if joint:
         return joint[1].strip(), confidence(joint[2])
     value = confidence(text) if _CONFIDENCE.search(text) else None
@@ -395,5 +460,9 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
             return lines(marked[0])[0], value
     # Without a label: the line before the confidence, or the only line; never a line of reasoning.
     before = lines(head[0])
-    ends = before and (len(head) > 1 or len(before) == 1) and not re.match(r"(?i)explanation|step \d", before[-1])
+    ends = (
+        before
+        and (len(head) > 1 or len(before) == 1)
+        and not re.match(r"(?i)explanation|step \d", before[-1])
+    )
     return before[-1] if ends else None, value

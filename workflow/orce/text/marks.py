@@ -18,12 +18,16 @@ from orce.text import table
 
 _PAIRS = {"‘’‚‛′´‹›": "'", "“”„‟″«»「」『』": '"', "‐‑‒−﹣": "-", "。।۔٫": ".", "、،٬": ",", "؛": ";", "؟": "?", "٪": "%"}  # fmt: skip
 _INVISIBLE = [0xAD, 0x34F, 0x61C, 0x180E, 0xFEFF, *range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070), *range(0xFE00, 0xFE10)]  # fmt: skip
-_SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIBLE, "")  # full-width ones
+# full-width ones
+_SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIBLE, "")
 _SIGNS |= dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 _SIGNS |= {ord(sign): plain for signs, plain in _PAIRS.items() for sign in signs}
-_STACKED = re.compile(r"([\u0300-\u036f]{8})[\u0300-\u036f]+")  # to sort more of them would take minutes
-_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc]+")  # ligatures and Arabic forms, which look as their letters do
-_DASH = re.compile(r"–(?=[\w$.])|(?<=\w)[—―](?=\w)")  # another one begins a clause: "The answer – 5" is not negative
+# to sort more of them would take minutes
+_STACKED = re.compile(r"([\u0300-\u036f]{8})[\u0300-\u036f]+")
+# ligatures and Arabic forms, which look as their letters do
+_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc]+")
+# another one begins a clause: "The answer – 5" is not negative
+_DASH = re.compile(r"–(?=[\w$.])|(?<=\w)[—―](?=\w)")
 
 
 def ascii_signs(text: str) -> str:
@@ -41,12 +45,17 @@ DENIED = r"(?:\bnot|n't|\bnever) (?:\w+ )?"  # before what a text says not to be
 def unpunctuated(text: str, instead: str = "", kept: str = "(?!)") -> str:
     """The text without ASCII's signs and the punctuation of any script. kept: a pattern of signs that stay."""
     drop = lambda sign: sign in string.punctuation or unicodedata.category(sign)[0] == "P"
-    return re.sub(rf"({kept})|[^\w\s]|_", lambda sign: instead if not sign[1] and drop(sign[0]) else sign[0], text)
+    return re.sub(
+        rf"({kept})|[^\w\s]|_",
+        lambda sign: instead if not sign[1] and drop(sign[0]) else sign[0],
+        text,
+    )
 
 
 def occurrences(sought: str, text: str) -> Iterator[int]:
     """Each place at which one text begins in another, overlapping ones too, in one pass (Knuth, Morris and Pratt, 1977)."""
-    borders = [0]  # of each beginning of `sought`: the length of the longest shorter one that it ends with
+    # of each beginning of `sought`: the length of the longest shorter one that it ends with
+    borders = [0]
     length = 0
     for sign in sought[1:]:
         while length and sign != sought[length]:
@@ -76,11 +85,15 @@ class Thought(NamedTuple):
 
 
 THOUGHTS = [Thought(**row) for row in table("thoughts")]
-_BEGINS, _ENDS = ("|".join(forms) for forms in zip(*((row.begins, row.ends) for row in THOUGHTS), strict=True))
+_BEGINS, _ENDS = (
+    "|".join(forms) for forms in zip(*((row.begins, row.ends) for row in THOUGHTS), strict=True)
+)
 # An unclosed thought removes all after it, but for an <answer>.
 _THOUGHT = re.compile(rf"(?is)(?:{_BEGINS}).*?(?:{_ENDS}|(?=<answer>)|\Z)")
 _TOKEN = r"<\|(?!(?:begin|end)_of_box)[^<>|\n]{1,40}\|>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn|endoftext|turn\|)>?|\[/?INST\]"
-_BEFORE_REPLY = re.compile(rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+")
+_BEFORE_REPLY = re.compile(
+    rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+"
+)
 
 
 def after_thoughts(text: str) -> str:
@@ -133,13 +146,18 @@ OPENING = [_opening(**row) for row in table("marks")]
 # Only where no option has this letter.
 SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18")
 
-ASKED = r"^[ \t]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"  # a question that the model goes on to ask itself
-MOST = 1000  # marks of a text that are looked at, the last ones: each may be compared with every option
-CLOSED = "\x03"  # ends an enclosed answer (the control character "end of text", which no model writes)
+# a question that the model goes on to ask itself
+ASKED = r"^[ \t]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"
+# marks of a text that are looked at, the last ones: each may be compared with every option
+MOST = 1000
+# ends an enclosed answer (the control character "end of text", which no model writes)
+CLOSED = "\x03"
 # How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
 # brackets, the search would take minutes.
 _NAMED = r"confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty"
-_ABROAD = "confiance|Konfidenz|Sicherheit|confianza|confiança|fiducia|уверенность|置信度|信心|確信度"
+_ABROAD = (
+    "confiance|Konfidenz|Sicherheit|confianza|confiança|fiducia|уверенность|置信度|信心|確信度"
+)
 _UNIT = r"(?:\s?(?:-|–|to)\s?\d[\d.,]*)?\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+)"
 CONFIDENCE = (
     # "Confidence (0-100): 85"; without a sign, what is a probability or ends its clause.
@@ -158,15 +176,20 @@ _MARKS = {True: re.compile(f"{_OPEN}|{SHORT.pattern}", _FLAGS), False: re.compil
 _END = re.compile("|".join([CLOSED, *CONFIDENCE, ASKED]), _FLAGS)
 _STATED = re.compile("|".join(CONFIDENCE), _FLAGS)
 _OF_CONFIDENCE = re.compile(r"(?i)\bconfidence\b[^\n]*$")
-_JOINED = re.compile(r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*")  # two answers of which neither is chosen alone
+# two answers of which neither is chosen alone
+_JOINED = re.compile(r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*")
 _OPENS_FORMULA = re.compile(r"(?:\$|\\\(|\\\[)[ \t\n]*\Z")
-_ENCLOSED = re.compile("(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING))
+_ENCLOSED = re.compile(
+    "(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING)
+)
 
 
 def own_marks(text: str, words: Sequence[str]) -> str:
     """The text with 'Answer:' in place of a data set's own marks."""
     sought = "|".join(map(re.escape, words))
-    return re.sub(rf"(?:{sought})\s*[:=]?", "\nAnswer: ", text, flags=re.IGNORECASE) if words else text
+    return (
+        re.sub(rf"(?:{sought})\s*[:=]?", "\nAnswer: ", text, flags=re.IGNORECASE) if words else text
+    )
 
 
 def opened(text: str) -> str:
@@ -229,11 +252,14 @@ def lines(text: str) -> list[str]:
 def squeeze(text: str) -> str:
     """Lower case, no accents, single spaces, no quotes or punctuation around it: the form in which texts are compared."""
     # Only letters lose their marks: "\u2260" decomposes into an equals sign and a stroke.
-    text = re.sub(r"(?<=[^\W\d_])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text.casefold()))
+    text = re.sub(
+        r"(?<=[^\W\d_])[\u0300-\u036f]+", "", unicodedata.normalize("NFD", text.casefold())
+    )
     return " ".join(text.split()).strip(" \"'.,;:!")
 
 
-LONGEST_REPLY = 100  # characters of a reply without a mark; a longer text before a question repeats the prompt
+# characters of a reply without a mark; a longer text before a question repeats the prompt
+LONGEST_REPLY = 100
 
 
 def own_reply(read: Callable[..., str | None]) -> Callable[..., str | None]:
@@ -245,7 +271,8 @@ def own_reply(read: Callable[..., str | None]) -> Callable[..., str | None]:
     @functools.wraps(read)
     def reply_first(text: str, *args, **options) -> str | None:
         asked = [at.start() for at in re.finditer(ASKED, text, re.IGNORECASE | re.MULTILINE)]
-        first = asked[1:] if asked and not text[: asked[0]].strip() else asked  # it may repeat its own question
+        # it may repeat its own question
+        first = asked[1:] if asked and not text[: asked[0]].strip() else asked
         head = text[: first[0]].strip() if first else text.strip()
         alone = head and first and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
         return (read(head, *args, **options) if alone else None) or read(text, *args, **options)

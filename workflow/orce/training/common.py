@@ -42,7 +42,8 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
     chosen = job(settings)
     training, model = chosen.training, chosen.model
     if training.method == "full":
-        model = replace(model, dtype="float32")  # mixed precision keeps its master weights in float32
+        # mixed precision keeps its master weights in float32
+        model = replace(model, dtype="float32")
     processes()  # refuses other means of sharing the weights
     lm = language_model.load(model, weights, trainable=True)
     if training.kernels == "liger":
@@ -50,7 +51,11 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
     if training.method == "lora" and weights is None:
         from peft import LoraConfig, get_peft_model
 
-        lora, last, layers = training.lora, training.lora.last_layers, lm.model.config.num_hidden_layers
+        lora, last, layers = (
+            training.lora,
+            training.lora.last_layers,
+            lm.model.config.num_hidden_layers,
+        )
         adapter = LoraConfig(
             r=lora.r,
             lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
@@ -71,11 +76,16 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
 def use_liger(model) -> None:
     """Let a model, or the base of its adapter, compute RMSNorm, RoPE and SwiGLU by liger's Triton kernels (Hsu et al., 2024).
     Raises BadInput if it has none for such a model."""
-    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN, _apply_liger_kernel_to_instance
+    from liger_kernel.transformers.monkey_patch import (
+        MODEL_TYPE_TO_APPLY_LIGER_FN,
+        _apply_liger_kernel_to_instance,
+    )
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
     if (kind := base.config.model_type) not in MODEL_TYPE_TO_APPLY_LIGER_FN:
-        raise BadInput(f"training.kernels: liger has no kernels for models of type {kind}; leave the key out")
+        raise BadInput(
+            f"training.kernels: liger has no kernels for models of type {kind}; leave the key out"
+        )
     # Its loss would need all logits; ours are computed at a few columns.
     _apply_liger_kernel_to_instance(base, cross_entropy=False, fused_linear_cross_entropy=False)
 
@@ -110,7 +120,9 @@ def logprobs(
     mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     made, count = torch.empty(len(rows), len(rows[0].trie.paths)), 0
     lm.model.eval()
-    for batch in packed_batches([row.prompt_ids for row in rows], [row.more for row in rows], tokens):
+    for batch in packed_batches(
+        [row.prompt_ids for row in rows], [row.more for row in rows], tokens
+    ):
         packed = pack([rows[i].prompt_ids for i in batch], [rows[i].trie for i in batch])
         with mixed:
             made[batch] = path_logprobs(node_logprobs(lm.model, packed), packed).float().cpu()
@@ -119,15 +131,23 @@ def logprobs(
     return made
 
 
-def arguments(lm: language_model.LanguageModel, settings: TrainingSettings, work: Path) -> dict[str, Any]:
+def arguments(
+    lm: language_model.LanguageModel, settings: TrainingSettings, work: Path
+) -> dict[str, Any]:
     """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
     chosen, count = job(settings), processes()
-    stage, training, device, dtype = chosen.stage, chosen.training, chosen.model.device, chosen.model.dtype
+    stage, training, device, dtype = (
+        chosen.stage,
+        chosen.training,
+        chosen.model.device,
+        chosen.model.dtype,
+    )
     args = TrainingArguments(
         output_dir=str(work / "checkpoints"),
         num_train_epochs=stage.epochs,
         learning_rate=stage.learning_rate,
-        per_device_train_batch_size=stage.batch_size // count,  # all of a step; orce.training.steps cuts it
+        # all of a step; orce.training.steps cuts it
+        per_device_train_batch_size=stage.batch_size // count,
         warmup_steps=stage.warmup_ratio,
         lr_scheduler_type=stage.scheduler,
         weight_decay=stage.weight_decay,
@@ -181,8 +201,11 @@ class Report(TrainerCallback):
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             facts: dict[str, Any] = store.folder_digests(folder)
             if args.world_size > 1:  # the other processes may still be writing theirs
-                facts["files"] = {name: value for name, value in facts["files"].items() if "rng_state" not in name}
-            if self.trainer.budget < speed("training")["micro_batch_tokens"]:  # halved, out of memory
+                facts["files"] = {
+                    name: value for name, value in facts["files"].items() if "rng_state" not in name
+                }
+            # halved, out of memory
+            if self.trainer.budget < speed("training")["micro_batch_tokens"]:
                 facts["micro_batch_tokens"] = self.trainer.budget
             store.write_manifest(folder / "manifest.json", facts)
 
@@ -192,7 +215,9 @@ def whole(checkpoint: Path) -> bool:
     manifest = checkpoint / "manifest.json"
     with contextlib.suppress(BadInput):
         if (checkpoint / "trainer_state.json").exists():
-            return not manifest.exists() or not store.changed(checkpoint, store.read_manifest(manifest))
+            return not manifest.exists() or not store.changed(
+                checkpoint, store.read_manifest(manifest)
+            )
     return False
 
 
@@ -203,24 +228,34 @@ def fit(trainer, work: Path) -> None:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
     checkpoints = work / "checkpoints"
-    while (last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None) and not whole(Path(last)):
-        say(f"{last}: an incomplete checkpoint, or changed since it was written; going on without it")
+    while (
+        last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
+    ) and not whole(Path(last)):
+        say(
+            f"{last}: an incomplete checkpoint, or changed since it was written; going on without it"
+        )
         shutil.rmtree(last)
     if last is not None:
         say(f"resuming from {last}")
         # As on from that step without the kill, and not out of memory once more.
-        trainer.budget = min(trainer.budget, store.facts(last).get("micro_batch_tokens", trainer.budget))
+        trainer.budget = min(
+            trainer.budget, store.facts(last).get("micro_batch_tokens", trainer.budget)
+        )
     report = Report(trainer)
     trainer.add_callback(report)
     # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
-    previous = signal.signal(signal.SIGTERM, report.terminate) if trainer.args.world_size == 1 else None
+    previous = (
+        signal.signal(signal.SIGTERM, report.terminate) if trainer.args.world_size == 1 else None
+    )
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
     if report.terminated and trainer.state.global_step < trainer.state.max_steps:
-        say(f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there")
+        say(
+            f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there"
+        )
         raise SystemExit(128 + signal.SIGTERM)
 
 
@@ -267,12 +302,17 @@ def _made_already(record: Path, out: Path) -> bool:
         manifest = store.read_manifest(record) if record.exists() else {}
     if not manifest.get("sha256") or store.changed(out, manifest):
         return False
-    say(f"{out}: trained already, from the same data with the same settings; to train again, delete {record}")
-    store.write_manifest(out / "manifest.json", manifest | store.origin(out))  # equal data may be in other inputs
+    say(
+        f"{out}: trained already, from the same data with the same settings; to train again, delete {record}"
+    )
+    # equal data may be in other inputs
+    store.write_manifest(out / "manifest.json", manifest | store.origin(out))
     return True
 
 
-def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettings) -> torch.Tensor | None:
+def log_odds(
+    lm: language_model.LanguageModel, trainer, settings: TrainingSettings
+) -> torch.Tensor | None:
     """log P of the 101 values minus their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
     weights are not an adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
     chosen = job(settings)
@@ -280,7 +320,10 @@ def log_odds(lm: language_model.LanguageModel, trainer, settings: TrainingSettin
     if chosen.training.method != "lora" or dtype == "float32":
         return None
     every, trie = -(-len(trainer.rows) // MEASURED), value_trie(lm.tokenizer)
-    rows = [Row(prompt_ids=row.prompt_ids, trie=trie, more=len(trie.tokens)) for row in trainer.rows[::every]]
+    rows = [
+        Row(prompt_ids=row.prompt_ids, trie=trie, more=len(trie.tokens))
+        for row in trainer.rows[::every]
+    ]
     values = logprobs(lm, rows, 2 * trainer.budget, dtype)
     return values - values.mean(1, keepdim=True)
 
@@ -301,7 +344,14 @@ def rounding(
 
 
 def publish(
-    trainer, lm, work: Path, out, started: float, settings: TrainingSettings, before: torch.Tensor | None, **facts
+    trainer,
+    lm,
+    work: Path,
+    out,
+    started: float,
+    settings: TrainingSettings,
+    before: torch.Tensor | None,
+    **facts,
 ) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
@@ -315,19 +365,26 @@ def publish(
     if broken := _not_finite(final):
         shutil.rmtree(work)  # a checkpoint of them would lead here again
         step = f"step {trainer.state.global_step}, the last"
-        raise BadInput(f"[{trainer.args.run_name}] {step}: weights ({broken}) are not finite; {NOT_FINITE}")
+        raise BadInput(
+            f"[{trainer.args.run_name}] {step}: weights ({broken}) are not finite; {NOT_FINITE}"
+        )
     language_model.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
     # The keys of entries that a resumed training has read from its checkpoint are sorted.
     log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
-    facts |= {"settings": settings, "steps": trainer.state.global_step, "loss": log[-1]["loss"] if log else None}
+    facts |= {
+        "settings": settings,
+        "steps": trainer.state.global_step,
+        "loss": log[-1]["loss"] if log else None,
+    }
     facts |= {"base_commit": language_model.revision_of(job(settings).model)}
     if before is not None:
         facts["log_odds"] = rounding(lm, trainer, settings, before)
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
     cost = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
-    if steps := trainer.seconds[1:]:  # medians of this process's steps, without the first, which warms up
+    # medians of this process's steps, without the first, which warms up
+    if steps := trainer.seconds[1:]:
         cost |= {"step_seconds": round(median(steps), 4), "step_tokens": median(trainer.tokens[1:])}
         cost |= {"micro_batch_tokens": trainer.budget} | (
             {"peak_bytes": torch.cuda.max_memory_allocated()} if gpus else {}

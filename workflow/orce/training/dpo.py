@@ -36,9 +36,15 @@ class Compared(Row, kw_only=True):
 
 def rows(lm, pairs: Sequence[Pair]) -> list[Compared]:
     """Token ids of pairs, without the reference."""
-    prompts, compared = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs), []
+    prompts, compared = (
+        prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs),
+        [],
+    )
     for pair, prompt in zip(pairs, prompts, strict=True):
-        chosen, rejected = (completion_ids(lm.tokenizer, side[0]["content"]) for side in (pair.chosen, pair.rejected))
+        chosen, rejected = (
+            completion_ids(lm.tokenizer, side[0]["content"])
+            for side in (pair.chosen, pair.rejected)
+        )
         trie = TokenTrie.of([chosen, rejected])
         compared.append(Compared(prompt_ids=prompt, trie=trie, more=len(chosen) + len(rejected)))
     return compared
@@ -74,7 +80,9 @@ class DpoTrainer(PackedTrainer[Compared]):
         reference = inputs["reference"].to(logprobs)
         gain = self.beta * (logprobs - reference).detach()
         margin = gain[:, 0] - gain[:, 1]
-        self.outcomes.append(torch.stack([torch.ones_like(margin), (margin > 0).to(margin), margin]).sum(1))
+        self.outcomes.append(
+            torch.stack([torch.ones_like(margin), (margin > 0).to(margin), margin]).sum(1)
+        )
         return preference_loss(logprobs, reference, self.beta)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
@@ -87,10 +95,17 @@ class DpoTrainer(PackedTrainer[Compared]):
         super().log(logs, start_time)
 
 
-def reference_logprobs(lm, data: Sequence[Compared], tokens: int, label: str, dtype="float32") -> list[Compared]:
+def reference_logprobs(
+    lm, data: Sequence[Compared], tokens: int, label: str, dtype="float32"
+) -> list[Compared]:
     """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
-    logprobs = common.logprobs(lm, data, tokens, dtype, Progress(f"{label} reference", len(data)).update)
-    return [replace(row, reference=tuple(pair)) for row, pair in zip(data, logprobs.tolist(), strict=True)]
+    logprobs = common.logprobs(
+        lm, data, tokens, dtype, Progress(f"{label} reference", len(data)).update
+    )
+    return [
+        replace(row, reference=tuple(pair))
+        for row, pair in zip(data, logprobs.tolist(), strict=True)
+    ]
 
 
 def with_reference(
@@ -101,14 +116,17 @@ def with_reference(
     known = [
         replace(row, reference=(pair.ref_chosen_logps, pair.ref_rejected_logps))
         for row, pair in zip(data, pairs, strict=True)
-        if not isinstance(pair.ref_chosen_logps, UnsetType) and not isinstance(pair.ref_rejected_logps, UnsetType)
+        if not isinstance(pair.ref_chosen_logps, UnsetType)
+        and not isinstance(pair.ref_rejected_logps, UnsetType)
     ]
     if len(known) < len(data):
         return reference_logprobs(lm, data, tokens, label, dtype)
     keep = dtype == "float32"
     some, name = (data[:CHECKED], f"{label} check of the") if keep else (data, label)
     live = reference_logprobs(lm, some, tokens, name, dtype)
-    given, computed = (np.array([row.reference for row in side]) for side in (known[: len(live)], live))
+    given, computed = (
+        np.array([row.reference for row in side]) for side in (known[: len(live)], live)
+    )
     apart = np.abs(given - computed).max()
     if not apart < TOLERANCE[dtype]:
         raise BadInput(
@@ -130,7 +148,8 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
         data = with_reference(reference, data, pairs, tokens, chosen.label, chosen.model.dtype)
         lm.model.train()
         for module in lm.model.modules():
-            if isinstance(module, torch.nn.Dropout):  # the policy starts at the reference, which had none
+            # the policy starts at the reference, which had none
+            if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         return DpoTrainer(data, settings["stage"]["beta"], **arguments)
 

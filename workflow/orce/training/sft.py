@@ -14,8 +14,12 @@ from orce.training.steps import Batch, PackedTrainer, Row
 
 def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
     """The loss is on the statement and its end token only."""
-    prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
-    completions = [completion_ids(lm.tokenizer, statement(example["percent"])) for example in examples]
+    prompts = prompts_ids(
+        lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
+    )
+    completions = [
+        completion_ids(lm.tokenizer, statement(example["percent"])) for example in examples
+    ]
     return [
         Row(prompt_ids=prompt, trie=TokenTrie.of([completion]), more=len(completion))
         for prompt, completion in zip(prompts, completions, strict=True)

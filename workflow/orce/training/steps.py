@@ -69,7 +69,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
         super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
         self.remove_callback(PrinterCallback)  # common.Report replaces it
-        self.rows, self.grouped, self.budget = rows, grouped, speed("training")["micro_batch_tokens"]
+        self.rows, self.grouped, self.budget = (
+            rows,
+            grouped,
+            speed("training")["micro_batch_tokens"],
+        )
         self.batch: Sequence[AnyRow] = ()  # of the latest step
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # of each step's passes
@@ -86,9 +90,13 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
     def cut(self, rows: Sequence[AnyRow]) -> list[Batch]:
         """The micro-batches of a step, each with the share of its loss."""
         total = sum(map(self.items, rows))
-        batches = packed_batches([row.prompt_ids for row in rows], [row.more for row in rows], self.budget)
+        batches = packed_batches(
+            [row.prompt_ids for row in rows], [row.more for row in rows], self.budget
+        )
         groups = [[rows[i] for i in indices] for indices in batches]
-        return [self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups]
+        return [
+            self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups
+        ]
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
@@ -105,10 +113,14 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
             except RuntimeError as error:
                 # Several processes would have to agree, in the middle of a backward pass.
                 alone = self.accelerator.num_processes == 1
-                if not (should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])):
+                if not (
+                    should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])
+                ):
                     raise
             self.budget //= 2
-            say(f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)")
+            say(
+                f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)"
+            )
             model.zero_grad()
             clear_device_cache(garbage_collection=True)
 
@@ -117,7 +129,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         for name in ("loss", "grad_norm"):
             if not math.isfinite(value := float(logs.get(name, 0))):
                 # By identity, as two examples may be equal.
-                examples = [str(n) for n, row in enumerate(self.rows, 1) if any(row is seen for seen in self.batch)]
+                examples = [
+                    str(n)
+                    for n, row in enumerate(self.rows, 1)
+                    if any(row is seen for seen in self.batch)
+                ]
                 where = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
                 raise BadInput(f"[{self.args.run_name}] {where}: {name} is {value}; {NOT_FINITE}")
         super().log(logs, start_time)
@@ -128,10 +144,14 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         if self.accelerator.num_processes > 1:
             # Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
             # the weight 0. The scale makes every item count the same, in whichever process it is.
-            counts = self.accelerator.gather(torch.tensor([[len(parts), items]], device=self.accelerator.device))
+            counts = self.accelerator.gather(
+                torch.tensor([[len(parts), items]], device=self.accelerator.device)
+            )
             parts = parts + [parts[-1] | {"share": 0.0}] * (int(counts[:, 0].max()) - len(parts))
             scale = items / counts[:, 1].double().mean().item()
-        return torch.stack([train(model, batch | {"share": scale * batch["share"]}) for batch in parts]).sum()
+        return torch.stack(
+            [train(model, batch | {"share": scale * batch["share"]}) for batch in parts]
+        ).sum()
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """A micro-batch's share of the step's loss (of a whole batch: all of it): a scalar."""

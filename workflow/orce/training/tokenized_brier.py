@@ -33,7 +33,9 @@ class Labelled(Row, kw_only=True):
     ending: int
 
 
-def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor, spread: float = 0.0) -> torch.Tensor:
+def tokenized_brier(
+    logprobs: torch.Tensor, correct: torch.Tensor, spread: float = 0.0
+) -> torch.Tensor:
     """Expected Brier score, a mean over pairs. logprobs: [B, 101] of 0 to 100 percent; correct: [B] in {0, 1}."""
     stated = torch.linspace(0, 1, 101, device=logprobs.device)
     weights = logprobs.softmax(-1)
@@ -44,12 +46,17 @@ def tokenized_brier(logprobs: torch.Tensor, correct: torch.Tensor, spread: float
 class BrierTrainer(PackedTrainer[Labelled]):
     """Trains on value tries. format_weight: weight of the form's loss (see the module); loss, whole: see train."""
 
-    def __init__(self, rows: Sequence[Labelled], format_weight: float, loss: Loss, whole: Loss | None, **more):
+    def __init__(
+        self, rows: Sequence[Labelled], format_weight: float, loss: Loss, whole: Loss | None, **more
+    ):
         super().__init__(rows, **more)
         self.format_weight, self.loss, self.whole = format_weight, loss, whole
 
     def collate(self, rows: Sequence[Labelled]) -> Batch:
-        columns = {name: torch.tensor([getattr(row, name) for row in rows]) for name in ("correct", "ending")}
+        columns = {
+            name: torch.tensor([getattr(row, name) for row in rows])
+            for name in ("correct", "ending")
+        }
         return super().collate(rows) | columns
 
     def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
@@ -75,7 +82,9 @@ class BrierTrainer(PackedTrainer[Labelled]):
         """log P(c) [B, 101] of a part's examples, and log P of the end after the drawn values [B], 0 where P(c) has it."""
         paths = path_logprobs(node_logprobs(model, inputs), inputs)
         logprobs, drawn = paths[:, :-1], paths[:, -1]
-        return logprobs, drawn - logprobs.gather(1, inputs["ending"].to(logprobs.device)[:, None])[:, 0]
+        return logprobs, drawn - logprobs.gather(1, inputs["ending"].to(logprobs.device)[:, None])[
+            :, 0
+        ]
 
     def _pulled(self, model, parts: list[Batch], whole_loss: Loss) -> list[Batch]:
         """The parts, each with the loss of the whole step and its gradient with respect to the part's log P(c).
@@ -84,8 +93,12 @@ class BrierTrainer(PackedTrainer[Labelled]):
         of the step's examples.
         """
         with torch.no_grad(), self.compute_loss_context_manager():
-            own = [self._distributions(model, self._prepare_inputs(batch))[0].float().cpu() for batch in parts]
-        seen = gather_object([(torch.cat(own), torch.cat([batch["correct"] for batch in parts]))])  # by process
+            own = [
+                self._distributions(model, self._prepare_inputs(batch))[0].float().cpu()
+                for batch in parts
+            ]
+        # by process
+        seen = gather_object([(torch.cat(own), torch.cat([batch["correct"] for batch in parts]))])
         logprobs = torch.cat([values for values, _ in seen]).requires_grad_()
         whole = whole_loss(logprobs, torch.cat([correct for _, correct in seen]).to(logprobs))
         (gradient,) = torch.autograd.grad(whole, logprobs)
@@ -100,10 +113,18 @@ class BrierTrainer(PackedTrainer[Labelled]):
 def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[Labelled]:
     """Token ids of examples, each with a drawn `ending`."""
     endings = np.random.default_rng(seed).integers(0, 101, len(examples)).tolist()
-    prompts = prompts_ids(lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs)
+    prompts = prompts_ids(
+        lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
+    )
     tries = [value_trie(lm.tokenizer, ending) for ending in endings]
     return [
-        Labelled(prompt_ids=prompt, trie=trie, more=len(trie.inner), correct=example["correct"], ending=ending)
+        Labelled(
+            prompt_ids=prompt,
+            trie=trie,
+            more=len(trie.inner),
+            correct=example["correct"],
+            ending=ending,
+        )
         for example, prompt, trie, ending in zip(examples, prompts, tries, endings, strict=True)
     ]
 

@@ -17,7 +17,13 @@ class Engine(Protocol):
     """Generates texts with one model."""
 
     def generate(
-        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p=1.0,
     ) -> list[list[str]]:
         """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding. seeds: one integer
         a prompt. A prompt's samples depend on its own seed and not on its neighbours."""
@@ -36,7 +42,9 @@ def get(name: str):
     return importlib.import_module(f"orce.llm.engines.{name}")
 
 
-def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> int | None:
+def longest(
+    settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int
+) -> int | None:
     """Longest of `prompts` plus max_tokens, in tokens, for an engine that is sized by it; None for the others.
 
     settings: the model's and the engine's in one, as `load` takes them. No weights are loaded. Raises BadInput
@@ -59,9 +67,15 @@ def generate_with_greedy(
     """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
     if in_one_pass := getattr(engine, "generate_with_greedy", None):
         return in_one_pass(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
-    samples, best, chosen = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p), {}, sorted(greedy)
+    samples, best, chosen = (
+        engine.generate(prompts, n, temperature, max_tokens, seeds, top_p),
+        {},
+        sorted(greedy),
+    )
     if chosen:
-        texts = engine.generate([prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen])
+        texts = engine.generate(
+            [prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen]
+        )
         best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
     return [(row, best.get(i)) for i, row in enumerate(samples)]
 

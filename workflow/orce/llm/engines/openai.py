@@ -36,14 +36,17 @@ from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"
 CONCURRENCY, RETRIES = 16, 10
-TIMEOUT = 600.0  # seconds from the first to the last byte; a busy server can take minutes for a long answer
+# seconds from the first to the last byte; a busy server can take minutes for a long answer
+TIMEOUT = 600.0
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
 BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
 LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
-LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000  # bytes; 100 answers of 8,192 tokens take less than 2**23
+# bytes; 100 answers of 8,192 tokens take less than 2**23
+LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000
 QUIET = 30.0  # seconds between two lines about a server in trouble
 CHARACTERS = 4  # of a token, for the estimate before a request
-LONGEST_TOKEN = 128  # characters of the longest token of common vocabularies: a reply of more a token is cut
+# characters of the longest token of common vocabularies: a reply of more a token is cut
+LONGEST_TOKEN = 128
 # What may be left out where a server refuses it, and what that means.
 OPTIONAL = {
     "temperature": "it samples at its own temperature, also for the greedy answer",
@@ -64,15 +67,21 @@ OF_A_QUESTION = re.compile(
     r"|too many (?:input |prompt )?tokens|reduce the length|\b(?:prompt|inputs?|request|messages)\b[^.]{0,60}(?:too (?:long|large)|exceed|longer than|must be <)",
     re.IGNORECASE,
 )
-OF_AN_ACCOUNT = re.compile(r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE)
+OF_AN_ACCOUNT = re.compile(
+    r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE
+)
 NAMED = 20  # refused questions that are named one by one
 # Why a text ended, in the words of servers: at its budget, at a filter, or by an error.
 CUT = re.compile(r"length|max_(?:output_)?tokens", re.IGNORECASE)
 FILTERED = re.compile(
-    r"filter|refus|safety|recitation|sensitive|prohibited|blocklist|spii|toxic|guardrail", re.IGNORECASE
+    r"filter|refus|safety|recitation|sensitive|prohibited|blocklist|spii|toxic|guardrail",
+    re.IGNORECASE,
 )
 FAILED = re.compile(r"error|abort|fail|cancel|timeout|insufficient", re.IGNORECASE)
-WRITTEN = ("text", "output_text")  # types of the parts of a content that are its text; the others are thoughts or calls
+WRITTEN = (
+    "text",
+    "output_text",
+)  # types of the parts of a content that are its text; the others are thoughts or calls
 # What tokens are compared without: white space, which they may lack or write in signs of its own, and pieces of characters.
 UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
 IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
@@ -81,11 +90,16 @@ LEAST = -9999.0  # in place of minus infinity, which no JSON file holds; its pro
 # Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
 USAGE = {
     "prompt_tokens": ("prompt_tokens", "input_tokens"),
-    "cached_tokens": ("prompt_tokens_details.cached_tokens", "prompt_cache_hit_tokens", "cache_read_input_tokens"),
+    "cached_tokens": (
+        "prompt_tokens_details.cached_tokens",
+        "prompt_cache_hit_tokens",
+        "cache_read_input_tokens",
+    ),
     "completion_tokens": ("completion_tokens", "output_tokens"),
     "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
 }
-trusted = functools.cache(httpx2.create_ssl_context)  # reads the certificates once, not for each chunk of questions
+# reads the certificates once, not for each chunk of questions
+trusted = functools.cache(httpx2.create_ssl_context)
 
 
 class Trouble(Exception):
@@ -115,18 +129,28 @@ class Engine:
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
         source = typed(Source, settings["source"])
         if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
-            raise BadInput(f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}")
+            raise BadInput(
+                f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}"
+            )
         self.server, self.model = source.server, source.model
         self.url = self.server.rstrip("/") + "/chat/completions"
         rates = settings.get("rates", {}).get(f"{self.server} {self.model}", {})
         self.key = read_key(rates.get("key"))
         self.per_request, self.per_token = (  # seconds
-            60 / rates[rate] if rates.get(rate) else 0.0 for rate in ("requests_per_minute", "tokens_per_minute")
+            60 / rates[rate] if rates.get(rate) else 0.0
+            for rate in ("requests_per_minute", "tokens_per_minute")
         )
-        self.next_request = self.next_tokens = 0.0  # time.monotonic() at which the next request may start
+        # time.monotonic() at which the next request may start
+        self.next_request = self.next_tokens = 0.0
         self.concurrency = settings.get("concurrency") or CONCURRENCY
-        self.timeout, self.max_retries = settings.get("timeout") or TIMEOUT, settings.get("max_retries", RETRIES)
-        self.template_kwargs, self.api = settings.get("template_kwargs") or {}, settings.get("api") or {}
+        self.timeout, self.max_retries = (
+            settings.get("timeout") or TIMEOUT,
+            settings.get("max_retries", RETRIES),
+        )
+        self.template_kwargs, self.api = (
+            settings.get("template_kwargs") or {},
+            settings.get("api") or {},
+        )
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
         self.left_out: set[str] = set()
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
@@ -136,10 +160,18 @@ class Engine:
         self.reported = time.monotonic()
 
     def generate(
-        self, prompts: list[Messages], n: int, temperature: float, max_tokens: int, seeds: list[int], top_p: float = 1.0
+        self,
+        prompts: list[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: list[int],
+        top_p: float = 1.0,
     ) -> list[list[str]]:
         """See orce.llm.engines. The first error cancels all other requests."""
-        common: dict = {"model": self.model, "temperature": temperature} | self.api.get("request", {})
+        common: dict = {"model": self.model, "temperature": temperature} | self.api.get(
+            "request", {}
+        )
         if temperature == 0 and self.api.get("logprobs"):
             common["logprobs"] = True
         # Some servers refuse unknown keys, or temperature together with top_p: send only what differs from the default.
@@ -147,21 +179,29 @@ class Engine:
             common["top_p"] = top_p
         if self.template_kwargs:
             common["chat_template_kwargs"] = self.template_kwargs
-        held = sum(any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts)
+        held = sum(
+            any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts
+        )
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
         process.count_prompts(what, held, len(prompts))
         bodies = [common | {"messages": messages} for messages in prompts]
         budget, before = max_tokens + self.api.get("reasoning_tokens", 0), self.counts["refused"]
         try:
-            texts = asyncio.run(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
+            texts = asyncio.run(
+                self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds)
+            )
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
             self.warned = True
-            self._say(f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens")
+            self._say(
+                f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens"
+            )
         refused = self.counts["refused"] - before
         if refused == sum(map(len, texts)) > 1 and len(prompts) > 1 and not self.replied:
-            raise BadInput(f"{self.server} refuses each of {len(prompts)} questions: {[*self.refused.values()][-1]}")
+            raise BadInput(
+                f"{self.server} refuses each of {len(prompts)} questions: {[*self.refused.values()][-1]}"
+            )
         written = [text for row in texts for text in row if text.strip()]
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
@@ -175,7 +215,9 @@ class Engine:
     def close(self) -> None:
         """Every call of generate closes its connections."""
 
-    async def _sample_all(self, bodies: list[dict], n: int, max_tokens: int, seeds: list[int]) -> list[list[Text]]:
+    async def _sample_all(
+        self, bodies: list[dict], n: int, max_tokens: int, seeds: list[int]
+    ) -> list[list[Text]]:
         texts: list[list[Text]] = [[] for _ in bodies]
         todo = iter(range(len(bodies)))
 
@@ -187,8 +229,14 @@ class Engine:
         headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
         # Redirects stay off (httpx2's default): they would take the key to another host. `_reply` limits the whole time; a
         # server that drips would stretch a timeout between two bytes for ever.
-        no_cookies = http.cookiejar.CookieJar(http.cookiejar.DefaultCookiePolicy(allowed_domains=[]))
-        options: dict = {"timeout": None, "limits": httpx2.Limits(max_connections=None), "cookies": no_cookies}
+        no_cookies = http.cookiejar.CookieJar(
+            http.cookiejar.DefaultCookiePolicy(allowed_domains=[])
+        )
+        options: dict = {
+            "timeout": None,
+            "limits": httpx2.Limits(max_connections=None),
+            "cookies": no_cookies,
+        }
         async with (
             httpx2.AsyncClient(verify=trusted(), headers=headers, **options) as client,
             asyncio.TaskGroup() as group,
@@ -202,7 +250,9 @@ class Engine:
                 group.create_task(work())
         return texts
 
-    async def _sample(self, client: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int) -> list[Text]:
+    async def _sample(
+        self, client: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int
+    ) -> list[Text]:
         """`n` texts, in as many requests as needed: servers may return fewer choices than requested."""
         texts: list[Text] = []
         number = retries = 0
@@ -220,9 +270,13 @@ class Engine:
                 return self._empty(body, str(refusal), n)
             except Trouble as trouble:
                 if retries == self.max_retries:
-                    raise BadInput(f"{self.server}: {trouble}; gave up (retries: {retries})") from None
+                    raise BadInput(
+                        f"{self.server}: {trouble}; gave up (retries: {retries})"
+                    ) from None
                 # At least as long as the server asks, plus full jitter: requests that failed together spread out.
-                wait = trouble.wait + random.uniform(0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10)))
+                wait = trouble.wait + random.uniform(
+                    0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10))
+                )
                 retries += 1
                 if time.monotonic() - self.reported > QUIET:
                     self.reported = time.monotonic()
@@ -271,31 +325,46 @@ class Engine:
         estimate = prompt + body.get("n", 1) * body.get(self.limit, 0)
         now = time.monotonic()
         start = max(now, self.next_request, self.next_tokens)
-        self.next_request, self.next_tokens = start + self.per_request, start + self.per_token * estimate
+        self.next_request, self.next_tokens = (
+            start + self.per_request,
+            start + self.per_token * estimate,
+        )
         await asyncio.sleep(start - now)
         content = bytearray()
         try:
-            async with asyncio.timeout(self.timeout), client.stream("POST", self.url, json=body) as response:
+            async with (
+                asyncio.timeout(self.timeout),
+                client.stream("POST", self.url, json=body) as response,
+            ):
                 self.answered = True
-                async for chunk in response.aiter_raw():  # never decompressed: a small bomb would fill the memory
+                # never decompressed: a small bomb would fill the memory
+                async for chunk in response.aiter_raw():
                     content += chunk
                     if len(content) > (LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT):
                         break
         except TimeoutError:
             raise Trouble(f"no whole reply within {self.timeout:g} s") from None
         except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
-            raise BadInput(f"{self.server}: {error}; expected an address like http://localhost:8000/v1") from None
+            raise BadInput(
+                f"{self.server}: {error}; expected an address like http://localhost:8000/v1"
+            ) from None
         except httpx2.ConnectError as error:
             # A server that has answered before may be restarting; if it never has, the address is more likely wrong.
             if self.answered:
                 raise Trouble(f"no connection ({error})") from None
-            raise BadInput(f"{self.server}: {error}; is the address right and the server running?") from None
+            raise BadInput(
+                f"{self.server}: {error}; is the address right and the server running?"
+            ) from None
         except httpx2.RequestError as error:  # cut, or not HTTP
-            raise Trouble(self._clean(f"connection lost ({str(error) or type(error).__name__})")) from None
+            raise Trouble(
+                self._clean(f"connection lost ({str(error) or type(error).__name__})")
+            ) from None
         if not response.is_success:
             raise self._error(response, bytes(content), body)
         if len(content) > LARGEST_REPLY:
-            raise BadInput(f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?")
+            raise BadInput(
+                f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?"
+            )
         budget = body.get(self.limit, 0)
         try:
             reply = json.loads(content)
@@ -307,19 +376,25 @@ class Engine:
             encoded = f" (encoded by {encoding})" if encoding else ""
             raise Trouble(self._clean(f"the reply is not whole JSON{encoded}")) from None
         except Trouble as trouble:
-            raise Trouble(self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")) from None
+            raise Trouble(
+                self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")
+            ) from None
         counted = tokens(reply.get("usage"))
         if counted:
             total = counted.get("prompt_tokens", 0) + counted.get("completion_tokens", 0)
             self.next_tokens += self.per_token * (total - estimate)
         # Cut before an answer: a reasoning model may use its budget up while it thinks.
-        self.counts.update({"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted)
+        self.counts.update(
+            {"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted
+        )
         self.replied = True
         if shortened := sum(text.shortened for text in texts):
             self.counts["shortened"] += shortened
             if not self.shortened:
                 self.shortened = True
-                self._say(f"a reply is longer than its budget of {budget} tokens can be, and is cut there")
+                self._say(
+                    f"a reply is longer than its budget of {budget} tokens can be, and is cut there"
+                )
         if filtered := sum(text.filtered for text in texts):
             self._empty(body, "its reply was filtered", filtered)
         return texts
@@ -327,23 +402,36 @@ class Engine:
     def _error(self, response: httpx2.Response, content: bytes, sent: dict) -> Exception:
         """The exception for an HTTP error."""
         code, parameter, text = None, None, content.decode("utf-8", "replace")
-        with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):  # else the body as it is
+        # else the body as it is
+        with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
             error = json.loads(content)
             error = error.get("error", error)
             if not isinstance(error, str):
                 code, parameter, error = error.get("code"), error.get("param"), error["message"]
             text = error if isinstance(error, str) else text
         status, where = response.status_code, response.headers.get("Location")
-        reason = self._clean(f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}")
+        reason = self._clean(
+            f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}"
+        )
         whole = reason + content.decode("utf-8", "replace")  # with its codes and types
-        if status in (400, 403, 413, 422) and OF_A_QUESTION.search(whole) and not OF_AN_ACCOUNT.search(whole):
+        if (
+            status in (400, 403, 413, 422)
+            and OF_A_QUESTION.search(whole)
+            and not OF_AN_ACCOUNT.search(whole)
+        ):
             return Refused(f"{status} {reason}")
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
             learnt = self._learn(sent, status, reason, parameter)
-            return Learnt() if learnt else BadInput(f"{self.server} refuses the request: {status} {reason}")
+            return (
+                Learnt()
+                if learnt
+                else BadInput(f"{self.server} refuses the request: {status} {reason}")
+            )
         wait = seconds_of(response.headers.get("Retry-After"))
         if wait > LONGEST_WAIT:
-            return BadInput(f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that")
+            return BadInput(
+                f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that"
+            )
         return Trouble(f"{status} {reason}", wait)
 
     def _clean(self, text: str) -> str:
@@ -360,7 +448,9 @@ def read_key(named: str | None) -> str:
     name = named or KEY
     key = os.environ.get(name, "").strip()
     if named is not None and not key:
-        raise BadInput(f"{name}: not set, and the configuration names it as a server's key; export {name}=...")
+        raise BadInput(
+            f"{name}: not set, and the configuration names it as a server's key; export {name}=..."
+        )
     # The HTTP library would quote the value in its own error.
     if not (key.isascii() and key.isprintable()):
         raise BadInput(f"{name}: holds characters that cannot stand in a header; set it again")
@@ -380,13 +470,17 @@ def texts_of(reply: dict, n: int | None = None, longest: int | None = None) -> l
     chat completion, and BadInput for log-probabilities that are none.
     """
     try:
-        choices = sorted(reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0))[:n]
+        choices = sorted(
+            reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0)
+        )[:n]
         contents = [written(choice["message"].get("content")) for choice in choices]
     except (KeyError, TypeError, AttributeError):
         raise Trouble("the reply is not a chat completion") from None
     if not contents or not all(isinstance(content, str) for content in contents):
         raise Trouble("the reply has no choices with a text")
-    return [text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)]
+    return [
+        text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)
+    ]
 
 
 def written(content: Any) -> Any:
@@ -404,17 +498,23 @@ def text_of(content: str, choice: dict, longest: int | None = None) -> Text:
     """The text of a choice. A filtered one is empty, whatever the filter let pass; one that was cut has no log-probabilities."""
     reason = choice.get("finish_reason")
     ended = str(reason.get("type") if isinstance(reason, dict) else reason)
-    filtered = bool(FILTERED.search(ended)) or (not content and bool(choice["message"].get("refusal")))
+    filtered = bool(FILTERED.search(ended)) or (
+        not content and bool(choice["message"].get("refusal"))
+    )
     if FAILED.search(ended) and not filtered:
         raise Trouble(f"the reply ended with {ended!r}")
     # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
-    whole = "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    whole = (
+        "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    )
     shortened = longest is not None and len(whole) > longest
     whole = whole[:longest]
     answer = after_thoughts(whole)
     answer = answer if answer == whole else answer.lstrip()
     try:
-        logprobs = None if shortened else logprobs_of(answer, choice["logprobs"]["content"], longest)
+        logprobs = (
+            None if shortened else logprobs_of(answer, choice["logprobs"]["content"], longest)
+        )
     except BadInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -430,12 +530,14 @@ def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> 
     pieces = [UNCOMPARED.sub("", text) for text in texts]
     whole = "".join(pieces)
     known = set(whole)
-    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in known)  # the others are in pieces
+    # the others are in pieces
+    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in known)
     if not tokens or not answer.strip() or (whole and not sought) or sought not in whole:
         return None
     if longest is not None and len(whole) > longest:
         return None
-    starts, stops = {}, {}  # {place in `whole` at which a token begins or ends: its number, or the next one's}
+    # {place in `whole` at which a token begins or ends: its number, or the next one's}
+    starts, stops = {}, {}
     end = 0
     for i, piece in enumerate(pieces):
         if piece:
@@ -444,7 +546,9 @@ def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> 
             stops[end] = i + 1
     first, stop = 0, len(texts)
     if whole:
-        fits = [at for at in occurrences(sought, whole) if at in starts and at + len(sought) in stops]
+        fits = [
+            at for at in occurrences(sought, whole) if at in starts and at + len(sought) in stops
+        ]
         if not fits:  # each begins or ends within a token
             return None
         first, stop = starts[fits[-1]], stops[fits[-1] + len(sought)]
@@ -454,13 +558,17 @@ def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> 
         stop += 1
     values = [float(token["logprob"]) for token in tokens[first:stop]]
     if wrong := [value for value in values if not value <= ROUNDING]:
-        raise BadInput(f"a reply has {wrong[0]} as the log-probability of a token; expected a number of at most 0")
+        raise BadInput(
+            f"a reply has {wrong[0]} as the log-probability of a token; expected a number of at most 0"
+        )
     return [max(LEAST, min(value, 0.0)) for value in values]
 
 
 def text_of_token(token: dict) -> str:
     sent = token.get("bytes")  # bytes(10**10) would be as many zeros
-    return bytes(sent).decode(errors="replace") if sent and isinstance(sent, list) else token["token"]
+    return (
+        bytes(sent).decode(errors="replace") if sent and isinstance(sent, list) else token["token"]
+    )
 
 
 def tokens(usage) -> dict[str, int]:
@@ -480,6 +588,9 @@ def seconds_of(retry_after: str | None) -> float:
     """Seconds that a Retry-After header asks for, given as a number or as a date; 0 for anything else."""
     with contextlib.suppress(ValueError):
         return max(0.0, float(retry_after or 0))
-    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):  # no date, or one beyond the calendar
-        return max(0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time())
+    # no date, or one beyond the calendar
+    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
+        return max(
+            0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time()
+        )
     return 0.0

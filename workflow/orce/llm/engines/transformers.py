@@ -28,14 +28,20 @@ class TokenSampler:
         self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
 
 
-def draw(logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequence[int]) -> list[list[int]]:
+def draw(
+    logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequence[int]
+) -> list[list[int]]:
     """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from its nucleus. samplers: one
     a row, alike but for their streams. Rows of one stream take its numbers in their order."""
     if not samplers[0].temperature:
-        return [[best] * count for best, count in zip(logits.argmax(-1).tolist(), counts, strict=True)]
+        return [
+            [best] * count for best, count in zip(logits.argmax(-1).tolist(), counts, strict=True)
+        ]
     if len(counts) > (rows := AT_ONCE[logits.device.type]):
         slices = [slice(start, start + rows) for start in range(0, len(counts), rows)]
-        return [tokens for some in slices for tokens in draw(logits[some], samplers[some], counts[some])]
+        return [
+            tokens for some in slices for tokens in draw(logits[some], samplers[some], counts[some])
+        ]
     random = np.zeros((len(counts), max(1, *counts)))
     for row, sampler, count in zip(random, samplers, counts, strict=True):
         row[:count] = sampler.rng.random(count)
@@ -54,7 +60,9 @@ def draw(logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequenc
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    return Engine(language_model.load(settings), settings.get("batch_tokens", USUAL["batch_tokens"]))
+    return Engine(
+        language_model.load(settings), settings.get("batch_tokens", USUAL["batch_tokens"])
+    )
 
 
 longest = fits  # not sized by its prompts, it refuses those that exceed a sliding window
@@ -72,12 +80,30 @@ class Branch:
 
 class Engine(CachedModel):
     def generate(
-        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p=1.0,
     ) -> list[list[str]]:
-        return [texts for texts, _ in self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)]
+        return [
+            texts
+            for texts, _ in self.generate_with_greedy(
+                prompts, n, temperature, max_tokens, seeds, top_p
+            )
+        ]
 
     def generate_with_greedy(
-        self, prompts, n, temperature, max_tokens, seeds, top_p=1.0, greedy: Collection[int] = frozenset()
+        self,
+        prompts,
+        n,
+        temperature,
+        max_tokens,
+        seeds,
+        top_p=1.0,
+        greedy: Collection[int] = frozenset(),
     ) -> list[tuple[list[str], str | None]]:
         """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
         ids = self.ids(prompts, max_tokens)
@@ -87,10 +113,22 @@ class Engine(CachedModel):
             rows = {row for row, i in enumerate(batch) if i in greedy}
             finished = sample_continuations(cache, samplers, n, max_tokens, self.lm.ends, rows)
             for sampler, branches in zip(samplers, finished, strict=True):
-                written = self.lm.tokenizer.batch_decode([b.tokens for b in branches], skip_special_tokens=True)
-                texts = [Text(text, len(b.tokens) == max_tokens) for text, b in zip(written, branches, strict=True)]
-                flat = [text for text, branch in zip(texts, branches, strict=True) for _ in range(branch.count)]
-                best = next((text for text, branch in zip(texts, branches, strict=True) if branch.greedy), None)
+                written = self.lm.tokenizer.batch_decode(
+                    [b.tokens for b in branches], skip_special_tokens=True
+                )
+                texts = [
+                    Text(text, len(b.tokens) == max_tokens)
+                    for text, b in zip(written, branches, strict=True)
+                ]
+                flat = [
+                    text
+                    for text, branch in zip(texts, branches, strict=True)
+                    for _ in range(branch.count)
+                ]
+                best = next(
+                    (text for text, branch in zip(texts, branches, strict=True) if branch.greedy),
+                    None,
+                )
                 # Branches finish in an order that depends on what was sampled.
                 yield [flat[i] for i in sampler.rng.permutation(len(flat))], best
 
@@ -98,7 +136,12 @@ class Engine(CachedModel):
 
 
 def sample_continuations(
-    cache: KVCache, samplers: list[TokenSampler], n: int, max_tokens: int, ends: set[int], greedy: Collection[int] = ()
+    cache: KVCache,
+    samplers: list[TokenSampler],
+    n: int,
+    max_tokens: int,
+    ends: set[int],
+    greedy: Collection[int] = (),
 ) -> list[list[Branch]]:
     """Sample `n` continuations of every prompt in `cache`: for each prompt its finished branches.
 
@@ -113,25 +156,36 @@ def sample_continuations(
         streams = [samplers[row] for row, mine in zip(rows, active, strict=True) for _ in mine]
         drawn = draw(logits, streams, [branch.count for branch in branches])
         wanted = any(branch.greedy for branch in branches)
-        following = zip(drawn, logits.argmax(-1).tolist() if wanted else [-1] * len(drawn), strict=True)
+        following = zip(
+            drawn, logits.argmax(-1).tolist() if wanted else [-1] * len(drawn), strict=True
+        )
         active = [
-            [new for branch in mine for new in _fork(branch, *next(following), finished[row], ends, max_tokens)]
+            [
+                new
+                for branch in mine
+                for new in _fork(branch, *next(following), finished[row], ends, max_tokens)
+            ]
             for row, mine in zip(rows, active, strict=True)
         ]
         if not any(active):
             return finished
         busy = [i for i, mine in enumerate(active) if mine]
-        if len(busy) <= len(rows) // 2:  # from there on it is worth the copy to drop the others from the cache
+        # from there on it is worth the copy to drop the others from the cache
+        if len(busy) <= len(rows) // 2:
             cache.keep_rows(busy)
             rows, active = [rows[i] for i in busy], [active[i] for i in busy]
         first = cache.appended
-        logits = cache.extend([[(branch.tokens[-1], branch.columns) for branch in mine] for mine in active])
+        logits = cache.extend(
+            [[(branch.tokens[-1], branch.columns) for branch in mine] for mine in active]
+        )
         for mine in active:
             for i, branch in enumerate(mine):
                 branch.columns = branch.columns + [first + i]
 
 
-def _fork(branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens) -> list[Branch]:
+def _fork(
+    branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens
+) -> list[Branch]:
     """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved to `finished`."""
     active, sampled = [], Counter(drawn)
     for token in sorted({*sampled, best} if branch.greedy else sampled):

@@ -21,10 +21,13 @@ from orce.llm.chat import Messages, prompts_ids
 from orce.llm.engines import Text
 from orce.settings.stage import Model, typed
 
-CPU_BLOCK = 32  # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
+# tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
+CPU_BLOCK = 32
 CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default
-SEED_LIMIT = 2**62  # so large that the ranges [seed, seed + n) of two prompts do not meet; vllm keeps 64 bits
-ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")  # vllm's advice, about its own options
+# so large that the ranges [seed, seed + n) of two prompts do not meet; vllm keeps 64 bits
+SEED_LIMIT = 2**62
+# vllm's advice, about its own options
+ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")
 
 
 class Chosen(Model, kw_only=True):
@@ -34,7 +37,9 @@ class Chosen(Model, kw_only=True):
     gpu_memory_utilization: float = 0.9
 
 
-def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> int | None:
+def longest(
+    settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int
+) -> int | None:
     """Longest prompt plus max_tokens, in tokens, rounded up to a power of two; None if there are no prompts.
 
     The rounding lets vllm find the graphs that it compiled for another job. No weights are loaded. Raises BadInput naming the
@@ -43,12 +48,17 @@ def longest(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens
     prompts = list(prompts)
     if not prompts:
         return None
-    lengths, context = language_model.prompt_lengths(settings, prompts), _context(settings["source"])
+    lengths, context = (
+        language_model.prompt_lengths(settings, prompts),
+        _context(settings["source"]),
+    )
     _check_lengths(prompts, lengths, max_tokens, context, "a context")
     return min(context, 1 << (max(lengths) + max_tokens - 1).bit_length())
 
 
-def _check_lengths(prompts: Sequence[Messages], lengths: list[int], max_tokens: int, limit: int, what: str) -> None:
+def _check_lengths(
+    prompts: Sequence[Messages], lengths: list[int], max_tokens: int, limit: int, what: str
+) -> None:
     """Raises BadInput for a prompt that leaves too little room: vllm would cut its answer short without a word."""
     for messages, length in zip(prompts, lengths, strict=True):
         if length + max_tokens > limit:
@@ -66,20 +76,30 @@ def _context(source) -> int:
 def start(settings: Chosen | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
     settings = typed(Chosen, settings)
-    if settings.device == "cpu":  # without the library vllm's CPU build would end in an AttributeError of its own
+    # without the library vllm's CPU build would end in an AttributeError of its own
+    if settings.device == "cpu":
         try:
             ctypes.CDLL("libnuma.so.1")
         except OSError as error:
-            raise BadInput(f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1") from None
+            raise BadInput(
+                f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1"
+            ) from None
     options = _options(settings, settings.max_model_len or longest)
-    language_model.check_weights(settings.source)  # not every model of vllm asks whether it got all of its weights
-    usual = {"VLLM_LOGGING_LEVEL": "WARNING", "VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_NO_USAGE_STATS": "1"}
+    # not every model of vllm asks whether it got all of its weights
+    language_model.check_weights(settings.source)
+    usual = {
+        "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+    }
     for name, value in usual.items():
         os.environ.setdefault(name, value)
     try:
         from vllm import LLM
     except ImportError as error:
-        raise BadInput(f"engine.name: vllm is not installed ({error}); install envs/gpu.txt") from None
+        raise BadInput(
+            f"engine.name: vllm is not installed ({error}); install envs/gpu.txt"
+        ) from None
     try:
         return LLM(**options)
     except (ValueError, RuntimeError) as error:
@@ -87,13 +107,25 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         message = _words(error)
         if not isinstance(error, ValueError) and "memory" not in message:
             raise
-        raise BadInput(f"vllm does not start with {options['model']}: {message}{_advice(message, options)}") from None
+        raise BadInput(
+            f"vllm does not start with {options['model']}: {message}{_advice(message, options)}"
+        ) from None
 
 
 def _options(settings: Chosen, max_model_len: int | None) -> dict:
     path, revision = language_model.origin(settings.source)
-    options = {"model": path, "revision": revision, "dtype": settings.dtype, "max_model_len": max_model_len, "seed": 0}
-    options |= {"enable_prefix_caching": True, "trust_remote_code": False, "load_format": "safetensors"}
+    options = {
+        "model": path,
+        "revision": revision,
+        "dtype": settings.dtype,
+        "max_model_len": max_model_len,
+        "seed": 0,
+    }
+    options |= {
+        "enable_prefix_caching": True,
+        "trust_remote_code": False,
+        "load_format": "safetensors",
+    }
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         options |= {"enforce_eager": True, "block_size": CPU_BLOCK}
@@ -107,13 +139,18 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
             "Python starts, and name no device"
         )
     gpus = max(1, torch.cuda.device_count()) if device.index is None else 1  # all for `cuda`
-    return options | {"gpu_memory_utilization": settings.gpu_memory_utilization, "tensor_parallel_size": gpus}
+    return options | {
+        "gpu_memory_utilization": settings.gpu_memory_utilization,
+        "tensor_parallel_size": gpus,
+    }
 
 
 def _words(error: Exception) -> str:
     """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
     problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
-    message = "; ".join(problem["msg"].removeprefix("Value error, ") for problem in problems) or str(error)
+    message = "; ".join(
+        problem["msg"].removeprefix("Value error, ") for problem in problems
+    ) or str(error)
     return ADVICE.split(" ".join(message.split()))[0].rstrip(".")
 
 
@@ -145,24 +182,48 @@ class Engine:
         self.llm: Any = start(model, longest)
 
     def generate(
-        self, prompts: Sequence[Messages], n: int, temperature: float, max_tokens: int, seeds: Sequence[int], top_p=1.0
+        self,
+        prompts: Sequence[Messages],
+        n: int,
+        temperature: float,
+        max_tokens: int,
+        seeds: Sequence[int],
+        top_p=1.0,
     ) -> list[list[str]]:
         from vllm import SamplingParams
 
-        ids, limit = prompts_ids(self.tokenizer, prompts, self.template_kwargs), self.llm.model_config.max_model_len
-        _check_lengths(prompts, list(map(len, ids)), max_tokens, limit, "engine.max_model_len or a context")
+        ids, limit = (
+            prompts_ids(self.tokenizer, prompts, self.template_kwargs),
+            self.llm.model_config.max_model_len,
+        )
+        _check_lengths(
+            prompts, list(map(len, ids)), max_tokens, limit, "engine.max_model_len or a context"
+        )
         samples = 1 if temperature == 0 else n
-        shared: dict[str, Any] = {"temperature": temperature, "top_p": top_p, "max_tokens": max_tokens, "n": samples}
+        shared: dict[str, Any] = {
+            "temperature": temperature,
+            "top_p": top_p,
+            "max_tokens": max_tokens,
+            "n": samples,
+        }
         shared |= {"stop_token_ids": sorted(self.ends), "detokenize": False}
         params = [SamplingParams(seed=seed % SEED_LIMIT, **shared) for seed in seeds]
-        outputs = self.llm.generate([{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False)
+        outputs = self.llm.generate(
+            [{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False
+        )
         return [self._texts(output.outputs) * (n // samples) for output in outputs]
 
     def _texts(self, completions) -> list[str]:
         """Without the tokens that ended them."""
-        tokens = [[token for token in output.token_ids if token not in self.ends] for output in completions]
+        tokens = [
+            [token for token in output.token_ids if token not in self.ends]
+            for output in completions
+        ]
         written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return [Text(text, output.finish_reason == "length") for text, output in zip(written, completions, strict=True)]
+        return [
+            Text(text, output.finish_reason == "length")
+            for text, output in zip(written, completions, strict=True)
+        ]
 
     def close(self) -> None:
         if self.llm is not None:
