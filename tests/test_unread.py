@@ -1,9 +1,12 @@
 """Confidences that could not be read: every door says how many, and of a row without any there are no metrics of confidence."""
 
+import json
 from pathlib import Path
 
 import pytest
+from stages_by_hand import stage, stated, write
 
+import orce
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.metrics import summarise, summarise_extra
@@ -43,3 +46,99 @@ def test_compare_says_how_many_were_unread(stated, says, tmp_path, monkeypatch, 
     said = capfd.readouterr().err
     assert f"cell: {says}\n" in said and "cell: vanilla: " not in said
     assert ("undefined, as no confidence of one of them could be read" in said) == (stated is UNREAD)
+
+
+# A method of one's own that reads a percentage at the end of the first sample: of the questions here none has any, or most have.
+PERCENT = """import re
+
+KIND, LABEL = "measured", "Percent"
+
+
+def measure(seen, example, task):
+    said = re.search(r"(\\d+)%$", seen["raw"][0])
+    return said and int(said[1]) / 100
+"""
+NONE, FEW = range(0), range(0, 20, 5)  # the questions to which a sample ends in a percentage, or lacks it
+ALL_UNREAD = "20 of 20 confidences unread: no metrics of confidence"
+FEW_UNREAD = "4 of 20 confidences unread, which count as the default †"
+DOORS = pytest.mark.parametrize(("lacking", "says"), [(range(20), ALL_UNREAD), (FEW, FEW_UNREAD), (NONE, "")])
+OF_CONFIDENCE = ("ece", "brier", "auroc", "aurc", "spearman")
+
+
+def asked(lacking) -> list[dict]:
+    """Twenty questions with two samples each; half of the answers are right."""
+    rows = []
+    for number in range(20):
+        text = "Lima" if number in lacking else f"Lima {5 * number + 3}%"
+        rows.append({"question": f"Question {number}?", "answers": [text, "Lima"], "correct": [number % 2 == 0] * 2})
+    return rows
+
+
+def without_metrics_where_all_are_unread(values: dict, says: str) -> None:
+    """Accuracy stays; the rest is there unless nothing was read."""
+    assert values["accuracy"] == 0.5
+    for name in OF_CONFIDENCE:
+        value = values[name]["rho"] if name == "spearman" else values[name]
+        assert (value is None) == (says == ALL_UNREAD), name
+
+
+@DOORS
+def test_measure_says_how_many_were_unread(lacking, says, folder, capfd):
+    Path("percent.py").write_text(PERCENT)
+    files.write_jsonl("asked.jsonl", asked(lacking))
+    assert main(["measure", "asked.jsonl", "--model", "", "--methods", "percent.py,agreement", "--out", "o.jsonl", "--metrics", "m.json"]) == 0  # fmt: skip
+    out, said = capfd.readouterr()
+    assert out.endswith(f"percent: {says}\n" if says else "\n") and "agreement: " not in out
+    measured = {line.split()[1]: line for line in said.splitlines() if line.startswith("[measure] ")}
+    assert measured["percent:"].startswith("[measure] percent: accuracy 0.5000")
+    assert ("brier" in measured["percent:"]) == (says != ALL_UNREAD)
+    assert measured["percent:"].endswith(f", {says}") if says else "unread" not in said
+    assert "unread" not in measured["agreement:"]
+    values = json.loads(Path("m.json").read_text())
+    without_metrics_where_all_are_unread(values["percent"], says)
+    assert values["percent"]["n_unparsed"]["confidence"] == len(lacking)
+
+
+@DOORS
+def test_confidence_says_below_its_table_how_many_were_unread(lacking, says, folder):
+    Path("percent.py").write_text(PERCENT)
+    table = orce.confidence(None, asked(lacking), ["percent.py", "agreement"])
+    assert [hint for hint in table.hints if "unread" in hint] == ([f"percent: {says}"] if says else [])
+    assert not says or str(table).endswith(f"percent: {says}")
+    assert table.confidence("percent").count(None) == len(lacking)
+    without_metrics_where_all_are_unread(table.metrics()["percent"], says)
+
+
+@DOORS
+def test_score_says_how_many_were_unread(lacking, says, folder, capfd):
+    records = [
+        {"question": f"Question {i}?", "answer": "Lima", "correct": i % 2 == 0, "confidence": None if i in lacking else i / 20}
+        for i in range(20)
+    ]  # fmt: skip
+    files.write_jsonl("in.jsonl", records)
+    assert main(["score", "--method", "given", "--in", "in.jsonl", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "20 items" in line)
+    assert (says in line) if says else "unread" not in line
+    assert ("brier" in line) == (says != ALL_UNREAD)
+    without_metrics_where_all_are_unread(json.loads(Path("m.json").read_text()), says)
+
+
+@DOORS
+def test_the_stage_counts_the_unread_on_its_screen_and_in_its_files(lacking, says, folder, capfd):
+    rows = [stated(f"q{i}", i % 2 == 0, None if i in lacking else i / 20) for i in range(20)]
+    head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
+    Path("surrogate.csv").write_text(head + "".join(f"q{i},test,{i % 3},2,{i % 3 / 2},ant,1\n" for i in range(20)))
+    settings = {"dataset": "words", "model": "m", "method": "cot", "unparsed_confidence": 0.5, "bootstrap": 50, "seed": 1}  # fmt: skip
+    cell = Path("cells/words/m/cot")
+    stage(
+        "evaluate", settings, confidences=write(str(cell / "confidences.jsonl"), rows), surrogate="surrogate.csv",
+        out=cell / "metrics.json", extra=cell / "extra.json",
+    )  # fmt: skip
+    said = capfd.readouterr().err.splitlines()
+    (row,) = (line.split() for line in said if line.startswith("  cot"))
+    assert row[-1] == str(len(lacking)) and ("†" in row) == bool(says)
+    assert row.count("-") == (4 if says == ALL_UNREAD else 0)
+    assert any(line.startswith("  † more than a tenth of the confidences") for line in said) == bool(says)
+    values, more = (json.loads((cell / name).read_text()) for name in ("metrics.json", "extra.json"))
+    without_metrics_where_all_are_unread(values, says)
+    assert (more["nll"] is None) == (says == ALL_UNREAD)

@@ -556,8 +556,7 @@ def run(args):
     table.write(out)
     by_method = {} if metrics is None and "correct" not in table[0] else table.metrics()
     for method, values in by_method.items():
-        shown = [f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None]
-        say(f"[measure] {method}: {', '.join(shown)}")
+        say(f"[measure] {method}: {signs.shown(values, METRICS)}")
     if metrics is not None:
         files.write_json(metrics, by_method)
     print(table)

@@ -66,12 +66,8 @@ def run(args):
             [record for record in files.read_jsonl(args.out) if "confidence" in record]
         )
         files.write_json(args.metrics, values)
-        shown = [f"{name} {values[name]:.4f}" for name in METRICS if values[name] is not None]
-        if unread := signs.unread_line(values["n_unparsed"]["confidence"], values["n"]):
-            shown.append(unread)
-        say(
-            f"[score] {values['n']} items: {', '.join(shown)}; {args.metrics} has all, with intervals"
-        )
+        shown = signs.shown(values, METRICS)
+        say(f"[score] {values['n']} items: {shown}; {args.metrics} has all, with intervals")
     if work.broken:
         sys.exit(1)
 

@@ -1,5 +1,8 @@
 """The signs of rows that are not ranked, and what earns them: one criterion for tables, pages and screens."""
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 UNREAD, COLLAPSED = "†", "‡"
 # above it, a row's numbers say more about the default confidence than about the method
 UNREAD_SHARE = 0.1
@@ -38,6 +41,15 @@ def unread_line(unread: int, n: int) -> str:
         return f"{n} of {n} confidences unread: no metrics of confidence"
     mark = f" {UNREAD}" if mostly_unread(unread, n) else ""
     return f"{unread} of {n} confidences unread, which count as the default{mark}"
+
+
+def shown(values: Mapping[str, Any], names: Iterable[str]) -> str:
+    """The named metrics of a row in one line of a screen, without those that it lacks, and how many of its confidences were
+    unread. values: as `summarise` gives them."""
+    texts = [f"{name} {values[name]:.4f}" for name in names if values[name] is not None]
+    if unread := unread_line(values["n_unparsed"]["confidence"], values["n"]):
+        texts.append(unread)
+    return ", ".join(texts)
 
 
 def mostly_unread(unread: int, n: int) -> bool:
