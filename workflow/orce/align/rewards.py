@@ -14,7 +14,7 @@ Only the order of a prompt's rewards matters. SC rewards are of order 1/n, and c
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -40,25 +40,27 @@ Values = NDArray[np.float64]
 Reward = Callable[..., Values]
 
 
-def _checked(of: Reward) -> Reward:
-    """A reward whose arguments come as float64; one without a default for `correct` needs it."""
+def _checked(formula: Reward, needs_correct: bool = False) -> Reward:
+    """The reward of a formula: checks the five arguments and passes them on as float64 arrays.
 
-    @wraps(of)
+    needs_correct: whether the formula reads `correct`, which is None for the others where it is not given.
+    """
+
+    @wraps(formula)
     def reward(
         reference_confidence, reference_surrogate, confidence, surrogate, correct=None
     ) -> Values:
-        c, k = (
-            unit(reference_confidence, "reference_confidence"),
-            unit(reference_surrogate, "reference_surrogate"),
-        )
+        c = unit(reference_confidence, "reference_confidence")
+        k = unit(reference_surrogate, "reference_surrogate")
         if c.ndim != 1 or c.shape != k.shape:
             raise ValueError(
                 f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}"
             )
-        if correct is None and not of.__defaults__:
+        if correct is not None:
+            correct = zero_or_one(correct, "correct")
+        elif needs_correct:
             raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
-        right = None if correct is None else zero_or_one(correct, "correct")
-        return of(c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), right)
+        return formula(c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), correct)
 
     return reward
 
@@ -72,11 +74,13 @@ def spearman_marginal(
     r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
     number of distinct confidences times the number of distinct kappas.
     """
-    rows, row, row_new = _indexed(reference_confidence, confidence)
-    columns, column, column_new = _indexed(reference_surrogate, surrogate)
-    cell = row * len(columns) + column
-    counts = np.bincount(cell, minlength=len(rows) * len(columns)).reshape(len(rows), len(columns))
-    return _marginal_table(counts)[row_new, column_new]
+    levels_c, row, new_row = _indexed(reference_confidence, confidence)
+    levels_k, column, new_column = _indexed(reference_surrogate, surrogate)
+    # The reference set as a contingency table: how many of its pairs have each C and each K.
+    size = len(levels_c) * len(levels_k)
+    counts = np.bincount(row * len(levels_k) + column, minlength=size)
+    table = _marginal_table(counts.reshape(len(levels_c), len(levels_k)))
+    return table[new_row, new_column]
 
 
 def _indexed(
@@ -94,23 +98,33 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
     """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in ascending order.
 
     a and b are average ranks, doubled and centred, hence integers; an empty row or column has the rank that a new item
-    would get. A new item shifts the rank of every other item: by +1 if that is above the new one, by -1 if below, by 0 if
-    tied. Expanding sum (a + shift)^2, and so on, gives sums over the items above minus those below, so cumulative sums
-    give all cells at once.
+    would get. A new item shifts the doubled, centred rank of every other item: by +1 if that is above the new one, by -1
+    if below, by 0 if tied. So all sums of the enlarged set follow from sums over the items above minus those below, and
+    cumulative sums give these for all cells at once.
     """
     counts = exact(int(counts.sum()), counts)
-    p, q, n = counts.sum(axis=1), counts.sum(axis=0), counts.sum()
-    a, b = 2 * np.cumsum(p) - p - n, 2 * np.cumsum(q) - q - n
-    sxx, syy, sxy = p @ a**2, q @ b**2, a @ counts @ b
+    n = counts.sum()
+    p = counts.sum(axis=1)  # items with each C
+    q = counts.sum(axis=0)  # items with each K
+    a = 2 * np.cumsum(p) - p - n
+    b = 2 * np.cumsum(q) - q - n
+
+    # r_s(C, K) = sxy / sqrt(sxx syy)
+    sxx = p @ a**2
+    syy = q @ b**2
+    sxy = a @ counts @ b
+
+    # sxx + {c}: sum (a + shift)^2 = sum a^2 + 2 sum a shift + sum shift^2. shift^2 is 1 for the n - p items that are not
+    # tied with the new one, whose own square is a^2.
     sxx_new = sxx + 2 * _above_less_below(p * a) + n - p + a**2
     syy_new = syy + 2 * _above_less_below(q * b) + n - q + b**2
-    sxy_new = (
-        sxy
-        + _above_less_below(a @ counts)
-        + _above_less_below(counts @ b)[:, None]
-        + np.outer(a, b)
-    )
-    sxy_new += _above_less_below(_above_less_below(counts).T).T
+
+    # sxy + {(c, kappa)}: sum (a + shift_c)(b + shift_k), expanded, and the new item's own a b
+    sxy_new = sxy + _above_less_below(a @ counts)  # sum a shift_k, one for each K
+    sxy_new = sxy_new + _above_less_below(counts @ b)[:, None]  # sum b shift_c, one for each C
+    sxy_new += np.outer(a, b)
+    sxy_new += _above_less_below(_above_less_below(counts).T).T  # sum shift_c shift_k
+
     return _correlation(sxy_new, sxx_new[:, None], syy_new) - _correlation(sxy, sxx, syy)
 
 
@@ -121,6 +135,7 @@ def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
+    """sxy / sqrt(sxx syy), and 0 where a side is constant."""
     # The product of the integers would overflow.
     sxy, sxx, syy = (np.asarray(sums, dtype=np.float64) for sums in (sxy, sxx, syy))
     scale = np.sqrt(sxx * syy)
@@ -140,10 +155,9 @@ def numeric_ranking_difference(
     reference_confidence, reference_surrogate, confidence, surrogate, correct=None
 ):
     """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
-    rank_c, rank_k = (
-        _doubled_rank(reference_confidence, confidence),
-        _doubled_rank(reference_surrogate, surrogate),
-    )
+    rank_c = _doubled_rank(reference_confidence, confidence)
+    rank_k = _doubled_rank(reference_surrogate, surrogate)
+    # 0 minus, not a sign: the reward of equal ranks is 0, not -0.
     return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
 
 
@@ -164,13 +178,13 @@ def numeric_distance(
     return np.asarray(0.0 - np.round(np.abs(confidence - surrogate), 12), dtype=np.float64)
 
 
-@_checked
+@partial(_checked, needs_correct=True)
 def sayself(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """SaySelf-inspired reward: c for a right answer, -c for a wrong one. Table 4."""
     return np.where(correct == 1, confidence, 0.0 - confidence)
 
 
-@_checked
+@partial(_checked, needs_correct=True)
 def brier_reward(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
 
@@ -179,7 +193,7 @@ def brier_reward(reference_confidence, reference_surrogate, confidence, surrogat
     return correct - (confidence - correct) ** 2
 
 
-@_checked
+@partial(_checked, needs_correct=True)
 def log_score(reference_confidence, reference_surrogate, confidence, surrogate, correct):
     """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
 
@@ -189,7 +203,7 @@ def log_score(reference_confidence, reference_surrogate, confidence, surrogate, 
     return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 
-# the rows of the paper's ablation table, and the proper scoring rules that others train with
+# (name, row, reward): the paper's ablation table, and the proper scoring rules that others train with
 _TABLE = (
     ("sc", "ORCE", spearman_marginal),
     ("sayself", "SaySelf-inspired RL objective", sayself),
@@ -203,7 +217,7 @@ REWARDS: dict[str, Reward] = {name: reward for name, _, reward in _TABLE}
 LABELS = {name: label for name, label, _ in _TABLE}
 
 
-# The rewards of a configuration: these, and `reward` in a Python file, whose LABEL is its row
+# The rewards of a configuration: the names above, and `reward` in a Python file, whose LABEL is its row
 
 
 REWARD = Contract(
@@ -215,19 +229,21 @@ REWARD = Contract(
 )
 
 
-def own(path: str):
+def from_path(path: str):
+    """The module of a user's reward, watched. Raises BadInput for what it lacks."""
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
     return kept(module, path, (REWARD,))
 
 
-def label(module: str) -> str:
-    return own(module).LABEL if module.endswith(".py") else LABELS[module]
+def row_label(module: str) -> str:
+    """The row in the tables of a reward: of a name above, or of a user's file."""
+    return from_path(module).LABEL if module.endswith(".py") else LABELS[module]
 
 
 def load(module: str) -> Reward:
     """The reward of a name above, or of a user's file."""
-    return own(module).reward if module.endswith(".py") else REWARDS[module]
+    return from_path(module).reward if module.endswith(".py") else REWARDS[module]
 
 
 # The rewards of many prompts, and each prompt's pair
@@ -240,22 +256,17 @@ def reward_candidates(
 
     The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
     """
-    confidence, surrogate, correct = (
-        np.asarray(confidence),
-        np.asarray(surrogate),
-        np.asarray(correct),
-    )
-    if (
-        confidence.ndim != 2
-        or surrogate.shape != confidence.shape[:1]
-        or correct.shape != surrogate.shape
-    ):
+    confidence = np.asarray(confidence)
+    surrogate = np.asarray(surrogate)
+    correct = np.asarray(correct)
+    prompts = confidence.shape[:1]
+    if confidence.ndim != 2 or surrogate.shape != prompts or correct.shape != prompts:
         shapes = f"{confidence.shape}, {surrogate.shape} and {correct.shape}"
         raise ValueError(f"expected confidence [P, M], surrogate [P] and correct [P], not {shapes}")
-    per_prompt = [
-        np.broadcast_to(values[:, None], confidence.shape) for values in (surrogate, correct)
-    ]
-    rewards = reward(reference_confidence, reference_surrogate, confidence, *per_prompt)
+    # Candidates of one prompt share its kappa and its answer.
+    kappas = np.broadcast_to(surrogate[:, None], confidence.shape)
+    labels = np.broadcast_to(correct[:, None], confidence.shape)
+    rewards = reward(reference_confidence, reference_surrogate, confidence, kappas, labels)
     if np.shape(rewards) != confidence.shape:
         raise ValueError(
             f"expected one reward a candidate, {confidence.shape}, not {np.shape(rewards)}"
@@ -271,12 +282,11 @@ def reward_without_own_pair(
     The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced set, so the reward is
     called once per distinct pair.
     """
-    c, k = np.asarray(reference_confidence), np.asarray(reference_surrogate)
-    confidence, surrogate, correct = (
-        np.asarray(confidence),
-        np.asarray(surrogate),
-        np.asarray(correct),
-    )
+    c = np.asarray(reference_confidence)
+    k = np.asarray(reference_surrogate)
+    confidence = np.asarray(confidence)
+    surrogate = np.asarray(surrogate)
+    correct = np.asarray(correct)
     if c.shape != surrogate.shape or k.shape != surrogate.shape:
         raise ValueError(
             f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}"
@@ -285,9 +295,13 @@ def reward_without_own_pair(
     _, first, group = np.unique(np.stack([c, k]), axis=1, return_index=True, return_inverse=True)
     for number, own_pair in enumerate(first):
         prompts = group.ravel() == number
-        rest = np.delete(c, own_pair), np.delete(k, own_pair)
         rewards[prompts] = reward_candidates(
-            reward, *rest, confidence[prompts], surrogate[prompts], correct[prompts]
+            reward,
+            np.delete(c, own_pair),
+            np.delete(k, own_pair),
+            confidence[prompts],
+            surrogate[prompts],
+            correct[prompts],
         )
     return rewards
 
@@ -314,10 +328,8 @@ def select_pairs(
     preferred candidate has no positive gain, where gains [P, M] are given.
     Raises ValueError for other shapes and for values that are not finite.
     """
-    rewards, confidences = (
-        np.asarray(rewards, dtype=np.float64),
-        np.asarray(confidences, dtype=np.float64),
-    )
+    rewards = np.asarray(rewards, dtype=np.float64)
+    confidences = np.asarray(confidences, dtype=np.float64)
     if rewards.ndim != 2 or rewards.shape != confidences.shape or not rewards.shape[1]:
         raise ValueError(
             f"expected two arrays [P, M >= 1], not {rewards.shape} and {confidences.shape}"
@@ -327,16 +339,17 @@ def select_pairs(
     one_value = np.ptp(confidences, axis=1) == 0
     equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
     prompt = np.flatnonzero(~one_value & ~equal_rewards)
-    # How many candidates of the prompt have the same value, [P, M].
-    shared = np.stack(
-        [(confidences == column[:, None]).sum(axis=1) for column in confidences.T], axis=1
-    )
+    # How many candidates of its prompt have a candidate's value, [P, M].
+    shared = (confidences[:, :, None] == confidences[:, None, :]).sum(axis=2)
     # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
-    # The column of the highest score of each row; ties go to the highest `shared`, then to the highest noise.
-    chosen, rejected = (
-        np.lexsort((noise[i], shared, score))[:, -1] for i, score in enumerate((rewards, -rewards))
-    )
+
+    def best_column(score: Values, tie_breaker: Values) -> NDArray[np.int64]:
+        # np.lexsort sorts by its last key first: score, then frequency, then noise.
+        return np.lexsort((tie_breaker, shared, score))[:, -1]
+
+    chosen = best_column(rewards, noise[0])
+    rejected = best_column(-rewards, noise[1])
     skipped = {"one value": int(one_value.sum()), "equal rewards": int(equal_rewards.sum())}
     if gains is not None:
         improving = np.asarray(gains)[prompt, chosen[prompt]] > 0

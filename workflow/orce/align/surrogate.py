@@ -15,9 +15,9 @@ Answer = TypeVar("Answer")
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """A row of surrogate.csv, a prompt with its kappa and its realised answer, the empty text for one that could not be read.
+    """A prompt in surrogate.csv, with its kappa and its realised answer.
 
-    raw: the reply that states the answer, where a judge reads it.
+    answer: the empty text for one that could not be read. raw: the reply that states the answer, where a model grades it.
     """
 
     id: str
@@ -34,7 +34,7 @@ class Row(msgspec.Struct, kw_only=True):
         return self.split, self.id
 
 
-COLUMNS = Row.__struct_fields__[:-1]
+COLUMNS = Row.__struct_fields__[:-1]  # all but the optional `raw`
 NUMBERS = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
 
 
@@ -54,7 +54,7 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
     samples, so a frequent answer is chosen often. ValueError without samples, or if the lengths differ.
     """
     if len(answers) != len(correct):
-        raise ValueError(f"{len(answers)} answers but {len(correct)} judgements")
+        raise ValueError(f"{len(answers)} answers but {len(correct)} labels")
     take_right = kappa(correct) >= 0.5
     eligible = [i for i, right in enumerate(correct) if bool(right) == take_right]
     return answers[int(rng.choice(eligible))], take_right
@@ -63,8 +63,10 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:
     """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
     columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
-    lines = ([getattr(row, column) for column in columns] for row in rows)
-    csv.writer(handle, lineterminator="\n").writerows([columns, *lines])
+    writer = csv.writer(handle, lineterminator="\n")
+    writer.writerow(columns)
+    for row in rows:
+        writer.writerow([getattr(row, column) for column in columns])
 
 
 def read_surrogate(path) -> list[Row]:
@@ -74,17 +76,19 @@ def read_surrogate(path) -> list[Row]:
         if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
             raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
         try:
-            return [_typed(row, f"{path}, line {reader.line_num}") for row in reader]
+            return [_parsed(cells, f"{path}, line {reader.line_num}") for cells in reader]
         except (UnicodeDecodeError, csv.Error) as error:
             raise BadInput(
                 f"{path}: not the surrogate step's CSV ({error}); make it again"
             ) from None
 
 
-def _typed(row: dict[str, Any], where: str) -> Row:
-    for column, read in NUMBERS.items():
+def _parsed(cells: dict[str, Any], where: str) -> Row:
+    """The row of a line's cells {column: text}; `where` names the line in an error."""
+    for column, number in NUMBERS.items():
         try:
-            row[column] = read(row[column])
+            cells[column] = number(cells[column])
         except (TypeError, ValueError):
-            raise BadInput(f"{where}: {column} is {row[column]!r}; expected a number") from None
-    return Row(**{column: row[column] for column in Row.__struct_fields__ if column in row})
+            raise BadInput(f"{where}: {column} is {cells[column]!r}; expected a number") from None
+    known = {column: cells[column] for column in Row.__struct_fields__ if column in cells}
+    return Row(**known)

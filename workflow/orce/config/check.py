@@ -316,7 +316,7 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, path in config.rewards.items():
         if name in rewards.LABELS:
             yield f"rewards.{name}: {name!r} is a reward of this package; choose another name"
-        rewards.own(path)  # BadInput for what its file lacks
+        rewards.from_path(path)  # BadInput for what its file lacks
 
 
 def _combination(key: str, name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
@@ -473,7 +473,9 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
         rows = table.methods if isinstance(table.methods, dict) else {}
         texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()}
     own = {name: registry.get(name).label for name in registry.names()}
-    own |= {f"orce-{reward}": rewards.label(module) for reward, module in registry.rewards.items()}
+    own |= {
+        f"orce-{reward}": rewards.row_label(module) for reward, module in registry.rewards.items()
+    }
     texts |= {f"{name}: LABEL of its module": str(label) for name, label in own.items()}
     for key, text in texts.items():
         if odd := "".join(character for character in text if not character.isprintable()):

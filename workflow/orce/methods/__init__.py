@@ -166,7 +166,9 @@ class Registry:
 
         name = self.parse(text)
         label = (
-            rewards.label(self.rewards[name.reward]) if name.reward else self.get(name.method).label
+            rewards.row_label(self.rewards[name.reward])
+            if name.reward
+            else self.get(name.method).label
         )
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
 
