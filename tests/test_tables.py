@@ -253,6 +253,38 @@ def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():
     assert any(note.startswith("Mean: the same models, read by the mean") for note in table.notes)
 
 
+@pytest.mark.parametrize(
+    ("masses", "named"),
+    [((0.02, 0.004, 0.03), "0.018"), ((0.9, 0.1, 0.49), "0.497"), ((0.9, 0.1, 0.5), None), ((1, 1, 0.99), None), (None, None)],
+)  # fmt: skip
+@pytest.mark.parametrize("readout", ["stated", "mean"])
+def test_a_note_names_the_rows_whose_mean_is_over_a_small_part_of_the_probability(masses, named, readout, folder):
+    """From confidences.jsonl, where each question's distribution has its mass on the 101 values, to the table."""
+    items = [("a", 0.9, 0.61, True), ("b", 0.1, 0.33, False), ("c", 0.5, 0.72, False)]
+    rows = [
+        {"id": name, "answer": "1", "correct": right, "mean": mean, "confidence": stated if readout == "stated" else mean}
+        for name, stated, mean, right in items
+    ]  # fmt: skip
+    files.write_jsonl("stated.jsonl", [row | ({"mass": masses[i]} if masses else {}) for i, row in enumerate(rows)])
+    given = {"split": "test", "n_correct": 1, "n_samples": 2, "kappa": 0.5, "answer": "1"}
+    with files.atomic("surrogate.csv") as handle:
+        write_surrogate(handle, [Row(id=name, answer_correct=int(right), **given) for name, *_, right in items])
+    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "cot"]}
+    vanilla, cot = cells(spec)
+    settings = EVALUATE | {"bootstrap": 2, "seed": 1, "method": "vanilla"}
+    made = {"out": vanilla, "extra": Path(vanilla).with_name("extra.json")}
+    finished_run.step("evaluate", settings, confidences="stated.jsonl", surrogate="surrogate.csv", **made)
+    table = tables.fill(resolved(spec), metrics_file.collect([vanilla]) | read_in({cot: metrics()}), MODELS)
+    said = [note for note in table.notes if "says little" in note]
+    assert said == ([f"{LITTLE} Small_LLM 1B: Vanilla {named}."] if named else [])
+
+
+LITTLE = (
+    "A mean over 0 to 100 percent says little where these values have less than half of the probability, here on average "
+    "over the items:"
+)
+
+
 def test_equal_readings_are_one_block_and_notes_and_f1():
     spec = SPECS["arithmetic"] | {"models": ["small"]}
     found = {path: one | {"mean": dict(one)} for path, one in all_metrics({"one": spec}).items()}

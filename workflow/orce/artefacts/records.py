@@ -181,7 +181,7 @@ class Confidence(msgspec.Struct, kw_only=True):
     """A line of confidences.jsonl: a confidence in an answer, None for one that could not be read.
 
     raw: what it was read from; a list of both replies after a second question (`retried`). mean, mode: of the distribution of a
-    confidence LLM. spent: what a server counted for the chunk that begins here.
+    confidence LLM; mass: its probability of the 101 values. spent: what a server counted for the chunk that begins here.
     """
 
     id: str
@@ -193,6 +193,7 @@ class Confidence(msgspec.Struct, kw_only=True):
     retried: bool | UnsetType = UNSET
     mean: Number | UnsetType = UNSET
     mode: Number | UnsetType = UNSET
+    mass: Number | UnsetType = UNSET
     spent: dict[str, Any] | UnsetType = UNSET
 
     @classmethod

@@ -16,7 +16,7 @@ import torch
 from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
-from orce.llm.chat import Messages, completion_ids, expected, statement
+from orce.llm.chat import ENOUGH_MASS, Messages, completion_ids, expected, little_mass, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
@@ -27,7 +27,6 @@ from orce.runtime import process
 Sample = Callable[[int, np.ndarray], list[int]]
 # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
 STATEMENT_TOKENS = 12
-MASS = 0.9  # of the 101 values; prompts that give them less are counted
 # of the 101 values' probability: less likely ones are not fed to the model to know whether the turn
 # ends there
 SHARE = 1e-3
@@ -147,10 +146,9 @@ class TransformersReader(CachedModel):
         process.count_prompts(
             "have another value in free text than by constrained decoding", differ, len(prompts)
         )
-        few = sum(record.mass < MASS for record in stated)
-        process.count_prompts(
-            f"have less than {MASS:.0%} of their probability on 0 to 100 percent", few, len(prompts)
-        )
+        few = sum(little_mass(record.mass) for record in stated)
+        named = f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent"
+        process.count_prompts(named, few, len(prompts))
         return stated
 
     def read(

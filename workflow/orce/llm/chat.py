@@ -27,6 +27,7 @@ from orce.artefacts.records import Messages
 from orce.errors import BadInput
 from orce.runtime import process
 
+ENOUGH_MASS = 0.5  # of the probability of a turn, on the 101 values that may be stated
 # the date that Llama 3.1's and 3.2's own template takes where there is no clock
 DATE = "26 Jul 2024"
 FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
@@ -277,3 +278,9 @@ def expected(logprobs: ArrayLike) -> float:
     logprobs = np.asarray(logprobs, dtype=float)
     weights = np.exp(logprobs - logprobs.max())
     return float(weights @ np.arange(101) / weights.sum() / 100)
+
+
+def little_mass(mass: float | None) -> bool:
+    """Whether the expectation says little, as the 101 values have less than half of the probability. mass: their share of it,
+    of one prompt or on average over several; None where it was not kept, which decides nothing."""
+    return mass is not None and mass < ENOUGH_MASS

@@ -27,6 +27,7 @@ class Stated:
     correct: np.ndarray  # bool [n]
     f1: np.ndarray | None  # [n]; None where the task has none
     mean: np.ndarray | None  # [n], of the distributions; None where there are none
+    mass: float | None  # the 101 values' probability, on average; None where it was not kept
     unread: int  # confidences that could not be read and hold the default
     retried: int  # confidences that were read at a second try, or not even then
     from_modes: bool  # the confidences are the distributions' modes
@@ -34,19 +35,22 @@ class Stated:
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
     """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
-    names = "id", "answer", "confidence", "correct", "f1", "mean", "retried", "mode"
+    names = "id", "answer", "confidence", "correct", "f1", "mean", "mass", "retried", "mode"
     records = stated_records(path)
     ids, answers, stated, correct, *rest, retried, mode = (
         [getattr(row, name) for row in records] for name in names
     )
-    f1, mean = (
+    f1, mean, mass = (
         None if None in values or UNSET in values else np.array(values, dtype=float)
         for values in rest
     )
     confidence = np.array([unparsed if value is None else value for value in stated], dtype=float)
     from_modes = any(value is not UNSET for value in mode)
     right, second = np.array(correct, dtype=bool), retried.count(True)
-    return Stated(ids, answers, confidence, right, f1, mean, stated.count(None), second, from_modes)
+    average = None if mass is None else float(mass.mean())
+    return Stated(
+        ids, answers, confidence, right, f1, mean, average, stated.count(None), second, from_modes
+    )
 
 
 def stated_records(path: str | Path) -> list[Confidence]:

@@ -18,6 +18,7 @@ from orce.config import layout
 from orce.config.cells import Cell
 from orce.config.layout import Column, Resolved, Row, Tables
 from orce.errors import BadInput
+from orce.llm.chat import little_mass
 from orce.metrics import paired_bootstrap
 from orce.metrics.signs import COLLAPSED, UNREAD, mostly_unread
 from orce.metrics.summary import read_stated
@@ -334,6 +335,12 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     if any(map(second_reading, by_row.values())):
         notes.append(
             "Mean: the same models, read by the mean of their distribution over 0 to 100 percent."
+        )
+    masses = {row: cell.mean.values.get("mass") for row, cell in by_row.items() if cell.mean}
+    if rows := listed({row: f"{mass:.3f}" for row, mass in masses.items() if little_mass(mass)}):
+        notes.append(
+            "A mean over 0 to 100 percent says little where these values have less than half of the "
+            f"probability, here on average over the items: {rows}."
         )
     for title, count in COUNTED.items():
         if rows := listed({row: f"{count(cell):,}" for row, cell in by_row.items() if count(cell)}):

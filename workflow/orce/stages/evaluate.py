@@ -72,7 +72,7 @@ def run(
     )
     # the other readout of the same distributions, for the tables' second block
     if stated.mean is not None:
-        values["mean"] = summarise(stated.mean, stated.correct, **options)
+        values["mean"] = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
     values |= {"readout": "mode"} if stated.from_modes else {}
     distinct = len(np.unique(stated.confidence))
     if distinct < 3 and stated.unread < len(stated.ids):
