@@ -20,6 +20,7 @@ from test_workflow import snakemake as run_snakemake
 import orce
 from orce import methods, stages, tasks
 from orce.__main__ import main
+from orce.apps.planned import commands
 from orce.artefacts import files, store
 from orce.artefacts.records import Sample
 from orce.config import check as configuration
@@ -428,6 +429,19 @@ def test_the_rule_stands_only_where_a_dataset_is_graded(place):
     config["tables"]["cities"] = config["tables"]["towns"] | {"dataset": "cities"}
     code, said = planned(place, config, "results/towns/api/samples.jsonl", "results/cities/api/samples.jsonl")
     assert code == 0 and job_counts(said) == {"prompts": 2, "import_answers": 2, "grade": 1}
+
+
+@pytest.mark.parametrize("shards", [1, 2])
+def test_graded_samples_are_made_by_the_grader_alone(place, shards):
+    config = config_of(place)
+    config["answers"] |= {"path": None, "shards": shards, "samples": 4}
+    config["models"]["api"]["answers"] = {"path": "samples.jsonl"}
+    for model, ungraded in (("api", "import-answers"), ("weights", "sample" if shards == 1 else "gather")):
+        code, said = planned(place, config, f"results/towns/{model}/samples.jsonl")
+        assert code == 0, said
+        made_by = {job.out: job.stage for job in commands(said)}
+        assert made_by[f"results/towns/{model}/samples.jsonl"] == "grade"
+        assert made_by[f"results/towns/{model}/ungraded-samples.jsonl"] == ungraded
 
 
 @pytest.mark.slow

@@ -209,6 +209,45 @@ def test_time_limits_are_three_times_the_estimate_of_each_job():
     assert limit(config, "tune_dpo", trial="beta1", reward="sc") == 720, "a trial is in no plan"
 
 
+# Each job with a model is a load of a minute, since the model has no weights. Samples, sft, candidates, dpo and orce are a chain;
+# topk and cot wait for nothing, vanilla for the samples, and sft's statements for sft.
+MINUTES = {
+    "tables": {
+        "one": {
+            "kind": "main",
+            "dataset": "mmlu",
+            "models": ["llama3-8b"],
+            "methods": ["vanilla", "topk", "cot", "sft", "orce"],
+        }
+    }
+}
+CHAIN = "samples.jsonl > CELL/sft > CELL/candidates.jsonl > CELL/dpo > CELL/orce/confidences.jsonl"
+
+
+@pytest.mark.parametrize(("gpus", "of_training", "minutes"), [
+    (1, 1, 9),  # one after the other
+    # Vanilla and cot take the GPUs while kappa is computed, as Snakemake starts what is ready.
+    (2, 1, 6),  # sample, topk; vanilla, cot; sft; candidates, sft's statements; dpo; orce
+    (4, 1, 5),  # the chain
+    (2, 2, 6),  # sample, topk; vanilla, cot; sft on both; candidates, sft's statements; dpo on both; orce
+    (3, 2, 5),  # sample, topk, cot; vanilla, sft on two; candidates, sft's statements; dpo on two; orce
+])  # fmt: skip
+def test_the_hours_by_the_clock_are_those_of_a_schedule_by_hand(tmp_path, capsys, gpus, of_training, minutes):
+    training = PAPER["training"] | {"gpus": of_training}
+    config = PAPER | MINUTES | {"paper_tables": ["one"], "training": training, "dpo": PAPER["dpo"] | {"rounds": 1}}
+    args = SimpleNamespace(parameters={"llama3-8b": [0.0]}, items={}, tokens={}, gpus=gpus)
+    plan.show(typed(config), dry_run.planned(tmp_path, config), args, plan.card(typed(config), "H100", None))
+    said = capsys.readouterr().out
+    chain = f"results/mmlu/llama3-8b/{CHAIN.replace('CELL', 'results/mmlu/llama3-8b')}"
+    assert f"On {gpus} GPUs: {minutes / 60:.3g} hours by the clock" in said
+    assert said.split(" shorten, takes ")[1].startswith(f"{5 / 60:.3g}: {chain}\n")
+
+
+def test_fewer_gpus_than_a_job_needs_are_refused():
+    with pytest.raises(BadInput, match="--gpus 0: a job needs 1"):
+        estimated(gpus=0)
+
+
 def test_the_hours_of_three_gpus_are_shown_for_each_share_of_training_with_its_source(folder):
     text = estimated().partition("GPU-hours by training's share of the peak")[2]
     hours = {line[:3]: [float(one) for one in line.split()[1:4]] for line in text.splitlines() if line[2:3] == "%"}

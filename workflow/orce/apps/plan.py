@@ -172,7 +172,7 @@ def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] |
     print(
         f"\nSpeed: {shown}; {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
     )
-    if args.gpus:
+    if args.gpus is not None:
         print(by_the_clock(config, commands, jobs, costs, args.gpus, unit))
     if config.device != "cpu":
         compare(config, args, jobs)
