@@ -67,7 +67,9 @@ def make(folder: Path, config: dict, *targets: str) -> list[Command]:
     code, said = snakemake(folder, "--snakefile", ROOT / "Snakefile", "-p", "--cores", "1", "--", *targets)
     assert code == 0, said[-3000:]
     planned = commands(said)
-    run(folder, check.check(config), planned)
+    with contextlib.chdir(folder):  # the paths of the configuration are from there
+        checked = check.check(config)
+    run(folder, checked, planned)
     return planned
 
 
