@@ -349,7 +349,7 @@ def test_a_dead_link_ends_the_build(tmp_path):
 
 
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "score", "plan", "compare"]
+TYPED = ["measure", "score", "plan", "compare", "show"]
 # The rules are in the repository and in no wheel.
 PLANNED_BY_RULES = "orce plan: the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
 

@@ -1,0 +1,127 @@
+"""`orce show`: one question read aloud, and the largest errors of a row."""
+
+import contextlib
+import shutil
+
+import pytest
+from dry_run import called
+from finished_run import CELL
+
+from orce.__main__ import main
+from orce.artefacts import files, store
+
+pytestmark = pytest.mark.slow  # the small run trains a model
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of a small finished run, with two preference pairs and a second row of one's own confidences."""
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    with contextlib.chdir(folder):
+        yield folder
+
+
+def show(*words: str) -> str:
+    code, said = called(main, ["show", *words])
+    assert code == 0, said
+    return said
+
+
+def refusal(*words: str) -> str:
+    code, said = called(main, ["show", str(CELL), *words])
+    assert code == 2 and said.count("\n") == 1, said
+    return said
+
+
+def lines_of(said: str, title: str) -> list[str]:
+    """The texts under a title, its further lines among them."""
+    found, current = [], ""
+    for line in said.splitlines():
+        current = line[:12].strip() or current
+        if line and current == title:
+            found.append(line[12:])
+    return found
+
+
+def questions(split: str) -> list[dict]:
+    return [record for record in files.read_jsonl(CELL / "samples.jsonl") if record["split"] == split]
+
+
+def test_a_tested_question_shows_its_reply_what_was_read_and_every_confidence(run):
+    asked = {record["id"]: record for record in store.read("results/arithmetic/prompts/test.jsonl")}
+    for record in questions("test")[:3]:
+        said = show(str(CELL), record["id"])
+        verdict = "right" if record["greedy"]["correct"] else "wrong"
+        assert lines_of(said, "id") == [f"{record['id']}, split test"]
+        assert lines_of(said, "question") == asked[record["id"]]["question"].splitlines()
+        assert lines_of(said, "reply") == [" ".join(record["greedy"]["raw"].split())]
+        assert lines_of(said, "answer") == [f"{record['greedy']['answer'] or 'unread'}: {verdict}"]
+        assert lines_of(said, "reference") == [asked[record["id"]]["reference"]]
+        assert len(lines_of(said, "samples")) == len(record["answers"])
+        share = sum(record["correct"]), len(record["correct"])
+        assert lines_of(said, "kappa") == [f"{share[0] / share[1]:.2f}, {share[0]} of {share[1]} samples are right"]
+        (confidence,) = (one for one in store.read(CELL / "sft/confidences.jsonl") if one["id"] == record["id"])
+        assert f"sft: {confidence['confidence']:.2f} in" in lines_of(said, "confidence")[0]
+
+
+def test_a_training_question_shows_its_realised_answer_and_the_statement_it_is_trained_on(run):
+    for record in questions("sft")[:3]:
+        said = show(str(CELL), record["id"])
+        percent = 100 * sum(record["correct"]) / len(record["correct"])
+        assert lines_of(said, "target") == [f"Confidence: {percent:.0f}"]  # no halves with four samples
+        assert len(lines_of(said, "realised")) == 1
+
+
+def test_the_pairs_of_a_question_are_shown_with_their_reward_and_round(run):
+    name = questions("rl")[0]["id"]
+    turn = {"role": "assistant"}
+    pair = {
+        "id": name,
+        "prompt": [],
+        "chosen": [turn | {"content": "Confidence: 100"}],
+        "rejected": [turn | {"content": "Confidence: 0"}],
+    }
+    store.write(CELL / "pairs" / "sc.jsonl", [pair])
+    store.write(CELL / "round2" / "nrd" / "pairs" / "nrd.jsonl", [pair])
+    assert lines_of(show(str(CELL), name), "pair") == [
+        "Confidence: 100 before Confidence: 0 (sc)",
+        "Confidence: 100 before Confidence: 0 (nrd, round2)",
+    ]
+
+
+def test_the_worst_are_the_largest_errors_and_a_tie_is_said(run):
+    path = CELL / "sft/confidences.jsonl"
+    records = store.read(path)
+    for place, record in enumerate(records):
+        record["confidence"] = [0.9, 0.9, None, 0.5][min(place, 3)]
+        record["correct"] = place == 3
+    store.write(path, records)
+    said = show(str(CELL), "--worst", "1", "--method", "sft")
+    assert f"the 1 largest |confidence - correct| of {len(records) - 1}; 1 more could not be read" in said
+    assert "2 have an error of 0.90, in the order of the file" in said
+    assert lines_of(said, "id") == [f"{records[0]['id']}, split test"]
+    said = show(str(CELL), "--worst", "2", "--method", "sft")
+    assert lines_of(said, "id") == [f"{record['id']}, split test" for record in records[:2]]
+    assert "unread, from" in show(str(CELL), records[2]["id"])
+
+
+def test_what_a_cell_does_not_have_is_one_line_that_says_what_it_has(run):
+    assert "no question 'none'" in refusal("none")
+    assert "no row 'sfd'; did you mean 'sft'? It has sft" in refusal("--worst", "1", "--method", "sfd")
+    assert "--worst needs --method" in refusal("--worst", "1")
+    assert "name questions by their ids, or the worst ones of a row" in refusal()
+    code, said = called(main, ["show", "results/arithmetic/smal", "x"])
+    assert code == 2 and "no such folder; expected results/DATASET/MODEL of a finished run" in said
+    with (CELL / "samples.jsonl").open("a") as samples:
+        samples.write("{}\n")
+    assert "samples.jsonl: " in refusal("16-2") and "to make it again" in refusal("16-2")
+
+
+def test_what_a_model_wrote_cannot_move_the_cursor(run):
+    samples = store.read(CELL / "samples.jsonl")
+    samples[0]["raw"][0] = "\x1b[2Jgone"
+    store.write(CELL / "samples.jsonl", samples)
+    (CELL / "surrogate.csv").unlink()
+    said = show(str(CELL), samples[0]["id"])
+    assert "\x1b" not in said and "\ufffd[2Jgone" in said
