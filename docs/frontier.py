@@ -12,6 +12,8 @@ import matplotlib as mpl
 import pandas as pd
 from matplotlib.figure import Figure
 
+from orce.metrics.signs import mostly_unread
+
 DOCS = Path(__file__).parent
 PICTURE = DOCS / "images" / "frontier.png"
 SETS = {"arithmetic": ("sums", "#0072B2", "o"), "worldfacts": ("countries", "#D55E00", "s"),
@@ -24,11 +26,15 @@ STYLE = {
 
 
 def stored() -> pd.DataFrame:
-    """A line for each method of each data set: value, low and high of its AUROC, and the group of the method."""
+    """A line for each method of each data set: value, low and high of its AUROC, whether more than a tenth of its confidences
+    could not be read, and the group of the method. Of a row in which none could be read there is no AUROC, and no line."""
     metrics = pd.concat([pd.read_csv(DOCS / "field" / f"{name}.csv") for name in ("metrics", "wikidata")])
     needs = pd.read_csv(DOCS / "field" / "needs.csv")
     needs["group"] = [group(method) for method in needs.itertuples()]
     areas = metrics[(metrics["metric"] == "auroc") & ~metrics["method"].str.contains("+", regex=False)]
+    areas = areas.dropna(subset=["value"])
+    counts = metrics[metrics["metric"] == "unparsed_confidences"].set_index(["dataset", "method"])["value"]
+    areas["unread"] = [mostly_unread(counts[row.dataset, row.method], row.n) for row in areas.itertuples()]
     return areas.merge(needs, on="method", validate="many_to_one")
 
 
@@ -61,6 +67,8 @@ def draw(methods: pd.DataFrame) -> Figure:
         places = rows["method"].map(heights) + 0.22 * (1 - i)
         axes.hlines(places, rows["low"], rows["high"], color=color, linewidth=0.7, alpha=0.6)
         axes.plot(rows["value"], places, marker, color=color, markersize=3.6, label=label)
+        unread = rows["unread"]
+        axes.plot(rows["value"][unread], places[unread], marker, color=color, markersize=3.6, markerfacecolor="white")
     axes.axvline(0.5, color="#767676", linewidth=0.7, linestyle=(0, (4, 2)))
     axes.set_yticks([*heights.values()], [*heights], fontfamily="monospace", fontsize=7)  # as one types them
     axes.set_xlim(left, 1)

@@ -590,6 +590,33 @@ def field_table(path: Path) -> Table:
     return table(["dataset", "contrast", "difference of AUROC", "verdict"], rows)
 
 
+OF_THEIR_OWN_ANSWERS = {"consistency", "topk", "cot"}
+WITHOUT_CONFIDENCES = {"accuracy", "f1", "unparsed_answers", "unparsed_confidences"}
+
+
+def field_faults(folder: Path) -> Iterable[str]:
+    """Where the stored tables of the field contradict each other: a data set under two gradings, metrics of a row in which no
+    confidence could be read, a difference that is not that of the two rows."""
+    stored = pd.concat(pd.read_csv(folder / f"{name}.csv") for name in ("metrics", "wikidata", "generated"))
+    method = stored["method"].str.partition("+")[0]
+    same_answers = stored[(stored["metric"] == "accuracy") & ~method.isin(OF_THEIR_OWN_ANSWERS)]
+    for dataset, accuracies in same_answers.groupby("dataset")["value"]:
+        if accuracies.nunique() > 1:
+            yield f"field: {dataset} has accuracies {sorted({*accuracies})} of the same answers"
+    unread = stored[(stored["metric"] == "unparsed_confidences") & (stored["value"] == stored["n"])]
+    for dataset, name in unread[["dataset", "method"]].itertuples(index=False):
+        row = stored[(stored["dataset"] == dataset) & (stored["method"] == name)].set_index("metric")["value"]
+        if names := sorted({*row.dropna().index} - WITHOUT_CONFIDENCES):
+            yield f"field: {dataset}, {name} has {names[0]}, and no confidence could be read"
+    area = stored[stored["metric"] == "auroc"].set_index(["dataset", "method"])["value"]
+    for dataset, first, second, stated, *_ in pd.read_csv(folder / "differences.csv").itertuples(index=False):
+        keys = (dataset, first), (dataset, second)
+        if not {*keys} <= {*area.index}:
+            yield f"field/differences.csv: {dataset}, {first} - {second}: no such rows"
+        elif abs(area[keys[0]] - area[keys[1]] - stated) > 0.001:
+            yield f"field/differences.csv: {dataset}, {first} - {second} is {stated}, and the rows differ by {area[keys[0]] - area[keys[1]]:.3f}"
+
+
 # The pages
 
 SOURCES = {"laboratory.csv": "laboratory.md", "smollm2-arms.csv": "smollm2.md"}  # the page that has the digest of each
@@ -684,6 +711,7 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
     )
     for name, page in pages.items():
         lines += [f"{name}: {why}" for why in page_faults(page, known)]
+    lines += field_faults(docs / "field")
     return [*lines, *before_the_reward(made["decisive-arms"], pages["real-questions.md"])]
 
 

@@ -302,6 +302,30 @@ def test_a_changed_claim_of_a_page_is_found(page, quote, changed, fault, made, d
     assert any(fault in line for line in said)
 
 
+@pytest.mark.parametrize(
+    ("name", "row", "changed", "fault"),
+    [
+        ("generated", "arithmetic-all,smollm2,likelihood,.*,accuracy,", "0.448", "arithmetic-all has accuracies [0.448, 0.51]"),
+        ("metrics", "worldfacts,smollm2,mix,.*,accuracy,", "0.42", "worldfacts has accuracies [0.41, 0.42]"),
+        ("metrics", "arithmetic,smollm2,linguistic,.*,brier,", "0.25", "arithmetic, linguistic has brier"),
+        ("wikidata", "qa-wikidata,smollm2,agreement,.*,auroc,", "0.809", "qa-wikidata, agreement - likelihood is 0.237"),
+        ("differences", "arithmetic-all,probe,likelihood,", "-0.046", "arithmetic-all, probe - likelihood is -0.046"),
+        ("differences", "worldfacts-all,probe,likelihood,", None, "worldfacts-all, probe - likelihood: no such rows"),
+    ],
+)  # fmt: skip
+def test_tables_of_the_field_that_contradict_each_other_are_found(name, row, changed, fault, docs):
+    """Two gradings of one data set, metrics of unread confidences, differences of rows as they were before."""
+    folder = docs / "field"
+    assert [*recompute.field_faults(folder)] == []
+    path, text = folder / f"{name}.csv", (folder / f"{name}.csv").read_text()
+    if changed is None:
+        path.write_text(f"{text}{row}-0.125,-0.160,-0.089\n")
+    else:
+        path.write_text(re.sub(rf"^({row})[^,]*", rf"\g<1>{changed}", text, count=1, flags=re.MULTILINE))
+    (found,) = recompute.field_faults(folder)
+    assert fault in found
+
+
 @pytest.mark.parametrize(("page", "fault"), cases("claims"))
 def test_a_sentence_names_its_reading_its_verdict_and_what_is_collapsed(page, fault):
     """On three contrasts, of which that of the statements is between collapsed rows."""
