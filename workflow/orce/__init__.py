@@ -1,4 +1,5 @@
-"""ORCE, reimplemented from the paper: order-aware alignment of the confidence that a language model states.
+"""ORCE, reimplemented from the paper: order-aware alignment of the confidence that a language model
+states.
 
 orce.confidence   how sure a model is of its answers, by any method that trains nothing
 orce.calibrate    from confidences to probabilities, and the threshold that bounds the error rate

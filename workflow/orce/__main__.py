@@ -1,7 +1,7 @@
 """The program `orce COMMAND ...`, also as `python -m orce COMMAND ...`.
 
-A command is a module of orce.apps, which users type, or of orce.stages, which Snakemake runs. Bad input ends with one line and
-exit code 2.
+A command is a module of orce.apps, which users type, or of orce.stages, which Snakemake runs. Bad
+input ends with one line and exit code 2.
 """
 
 import ast
@@ -33,7 +33,8 @@ LOADING = (
     "likelihoods",
     "states",
 )
-# orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel jobs.
+# orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
+# jobs.
 QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
     "HF_HUB_VERBOSITY": "error",
@@ -46,7 +47,8 @@ QUIET = {
 
 def main(argv: list[str], program: str = "python -m orce") -> int:
     """Run one command; returns its exit code. `program` is what the user typed before `argv`."""
-    by_name, name = commands(), argv[0] if argv else "--help"
+    by_name = commands()
+    name = argv[0] if argv else "--help"
     if name in ("-h", "--help"):
         print(overview(by_name, program))
         return 0 if argv else 2
@@ -82,25 +84,23 @@ def commands() -> dict[str, str]:
 
 def overview(by_name: dict[str, str], program: str) -> str:
     """The help page: each command with the first sentence of its module's docstring."""
-    width, about = shutil.get_terminal_size().columns, []
+    width = shutil.get_terminal_size().columns
+    about = []
     for name, module in by_name.items():
         # Parsed, not imported: importing a stage may load heavy libraries.
         source = (
             Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text()
         )
-        first = (
-            (ast.get_docstring(ast.parse(source)) or "")
-            .partition("\n")[0]
-            .partition(". ")[0]
-            .rstrip(".")
-        )
+        paragraph = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
+        first = " ".join(paragraph.split()).partition(". ")[0].rstrip(".")
         about.append(
             textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
         )
     usage = (
         f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
     )
-    typed, steps = about[: len(TYPED)], about[len(TYPED) :]
+    typed = about[: len(TYPED)]
+    steps = about[len(TYPED) :]
     return "\n".join(
         [usage, "", "Commands:", *typed, "", "Steps of the workflow, which Snakemake runs:", *steps]
     )

@@ -9,7 +9,9 @@ QUERY = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+[^?#]*[?#]).*", re.IGNORECASE | r
 
 
 class BadInput(ValueError):
-    """A file or setting is not what the step needs; the message names it and says what would be right."""
+    """A file or setting is not what the step needs; the message names it and says what would be
+    right.
+    """
 
 
 def explain(error: BadInput | OSError) -> str:
@@ -23,7 +25,9 @@ def explain(error: BadInput | OSError) -> str:
 
 
 def public(text: str) -> str:
-    """A text for a message: an address without what may be secret in it. "https://me:word@host/v1?key=1" has two secrets."""
+    """A text for a message: an address without what may be secret in it.
+    "https://me:word@host/v1?key=1" has two secrets.
+    """
     return QUERY.sub(r"\1***", LOGIN.sub(lambda login: f"{login[1] or ''}***@", text))
 
 

@@ -1,8 +1,10 @@
-"""Which answers to give: a confidence threshold that keeps the error rate of the given answers below a bound.
+"""Which answers to give: a confidence threshold that keeps the error rate of the given answers
+below a bound.
 
-Learn-then-test (Angelopoulos et al., 2021, arXiv:2110.01052) for selective prediction (Geifman and El-Yaniv, 2017). R(t) is the
-error rate among answers with confidence >= t, over the population that the n labelled items are drawn from, independently.
-With probability at least 1 - delta over that draw, the threshold returned has R(t) <= risk. docs/score.md has the proof.
+Learn-then-test (Angelopoulos et al., 2021, arXiv:2110.01052) for selective prediction (Geifman and
+El-Yaniv, 2017). R(t) is the error rate among answers with confidence >= t, over the population that
+the n labelled items are drawn from, independently. With probability at least 1 - delta over that
+draw, the threshold returned has R(t) <= risk. docs/score.md has the proof.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,8 +26,9 @@ STARTS = range(0, 101, 10)  # percents that get a share of delta
 
 @dataclass(frozen=True)
 class Selection:
-    """A threshold in [0, 1] (None: no threshold is safe, keep nothing), and what it did to the n calibration items:
-    `kept` of them answered, `errors` of those wrong."""
+    """A threshold in [0, 1] (None: no threshold is safe, keep nothing), and what it did to the n
+    calibration items: `kept` of them answered, `errors` of those wrong.
+    """
 
     risk: float
     delta: float
@@ -61,10 +64,11 @@ class Selection:
 def threshold_for_risk(
     confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05
 ) -> Selection:
-    """The threshold that keeps the most answers while their error rate stays below `risk` (see the module).
+    """The threshold that keeps the most answers while their error rate stays below `risk` (see the
+    module).
 
-    confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk and delta in
-    (0, 1). Raises BadInput for values outside.
+    confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk
+    and delta in (0, 1). Raises BadInput for values outside.
     """
     for name, value in (("risk", risk), ("delta", delta)):
         if not 0 < value < 1:
@@ -89,8 +93,11 @@ def threshold_for_risk(
 
 
 def checked(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput for values outside."""
-    values, labels = floats(confidence), np.asarray(correct)
+    """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput
+    for values outside.
+    """
+    values = floats(confidence)
+    labels = np.asarray(correct)
     if labels.shape != values.shape or not np.isin(labels, (0, 1)).all():
         raise BadInput(
             f"correct must be {len(values)} values of true or false, one for each confidence"
@@ -114,18 +121,22 @@ def _percents(values: np.ndarray) -> np.ndarray:
 
 
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
-    """p-values of R(t) > risk from how many items each threshold keeps and how many of those are wrong; 1 for none."""
+    """p-values of R(t) > risk from how many items each threshold keeps and how many of those are
+    wrong; 1 for none.
+    """
     from scipy import stats  # here: a stage that chooses no threshold starts without it
 
     return np.where(kept > 0, stats.binom.cdf(errors, kept, risk), 1.0)
 
 
 def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
-    """The lowest percent whose hypothesis the fallback procedure rejects; p [101] by percent. None if it rejects none.
+    """The lowest percent whose hypothesis the fallback procedure rejects; p [101] by percent. None
+    if it rejects none.
 
     Strictly below its level: a p-value that underflows to 0 is not below a level of 0.
     """
-    lowest, carried = None, 0.0
+    lowest = None
+    carried = 0.0
     for percent in range(100, -1, -1):
         level = carried + (delta / len(STARTS) if percent in STARTS else 0.0)
         carried = level if p[percent] < level else 0.0
@@ -135,10 +146,11 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A monotone map from confidence to probability, fitted on n labelled items; `calibrate` makes it.
+    """A monotone map from confidence to probability, fitted on n labelled items; `calibrate` makes
+    it.
 
-    selection: the threshold with its guarantee, where a risk was given. It is a threshold on confidences as they came in,
-    not on probabilities, which depend on the same labels.
+    selection: the threshold with its guarantee, where a risk was given. It is a threshold on
+    confidences as they came in, not on probabilities, which depend on the same labels.
     """
 
     method: str
@@ -151,13 +163,16 @@ class Calibration:
         if confidence is None or np.ndim(confidence) == 0:
             return self([confidence])[0]
         values = floats(confidence)
-        probabilities, read = np.full(len(values), None), ~np.isnan(values)
+        probabilities = np.full(len(values), None)
+        read = ~np.isnan(values)
         apply: Any = methods.load(self.method).apply  # `_known` refuses what is no calibration
         probabilities[read] = apply(self.parameters, values[read].tolist()) if read.any() else []
         return [None if value is None else float(value) for value in probabilities]
 
     def keeps(self, confidence: float | None) -> bool:
-        """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where no risk was given."""
+        """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where
+        no risk was given.
+        """
         if self.selection is None:
             raise BadInput(
                 "this calibration has no threshold; orce.calibrate(..., risk=0.1) chooses one"
@@ -188,9 +203,10 @@ def calibrate(
 ) -> Calibration:
     """A calibration of the confidences [n] in [0, 1] of answers whose correctness [n] is known.
 
-    method: isotonic, platt, temperature, or the path of a calibrated method of your own. A confidence of None, unreadable,
-    is left out of the fit. risk, delta: also choose the threshold of `threshold_for_risk`, above which at most that
-    share of answers is wrong, with probability 1 - delta. Raises BadInput for values outside.
+    method: isotonic, platt, temperature, or the path of a calibrated method of your own. A
+    confidence of None, unreadable, is left out of the fit. risk, delta: also choose the threshold
+    of `threshold_for_risk`, above which at most that share of answers is wrong, with probability 1
+    - delta. Raises BadInput for values outside.
     """
     values, labels = checked(confidence, correct)
     read = ~np.isnan(values)

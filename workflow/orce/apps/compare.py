@@ -53,7 +53,9 @@ def run(args):
 def difference(
     first: str, base: summary.Stated, name: str, row: summary.Stated, metric: str, resamples: int
 ) -> str:
-    """The difference in words, with its interval, p, and whether the methods judge the same answers."""
+    """The difference in words, with its interval, p, and whether the methods judge the same
+    answers.
+    """
     if row.ids != base.ids:
         raise BadInput(f"{name} and {first} were evaluated on different items")
     if len(row.ids) in (row.unread, base.unread):

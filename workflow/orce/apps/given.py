@@ -1,7 +1,8 @@
-"""Confidence in answers already made, without any model: of a record's samples, of a client's response, or as a record states it.
+"""Confidence in answers already made, without any model: of a record's samples, of a client's
+response, or as a record states it.
 
-from orce.apps import given
-list(given.Samples("consistency").score([{"id": "1", "answers": ["Paris", "paris", "Rome"], "correct": [1, 1, 0]}]))
+from orce.apps import given list(given.Samples("consistency").score([{"id": "1", "answers":
+["Paris", "paris", "Rome"], "correct": [1, 1, 0]}]))
 """
 
 from typing import Any, cast
@@ -25,9 +26,11 @@ def names() -> list[str]:
 
 
 class Samples:
-    """States confidences for records of given answers (orce.given.records) by a method that needs no model.
+    """States confidences for records of given answers (orce.given.records) by a method that needs
+    no model.
 
-    task: how answers are read and compared (default: qa by normalised equality, choice where a record has choices).
+    task: how answers are read and compared (default: qa by normalised equality, choice where a
+    record has choices).
     """
 
     def __init__(self, method: str, task: str | None = None):
@@ -35,12 +38,14 @@ class Samples:
             raise BadInput(
                 f"method {method!r} needs a model; without one there are {', '.join(names())}"
             )
-        self.method, self.task = method, task
+        self.method = method
+        self.task = task
         # whether no two samples of a record mean the same; None before any are compared
         self.apart: bool | None = None
 
     def score(self, records: list[Record]) -> list[Record]:
-        """The records with `answer`, `confidence`, and `correct` (of that answer) where there are judgements or references.
+        """The records with `answer`, `confidence`, and `correct` (of that answer) where there are
+        judgements or references.
 
         An `answer` that a record has stays; where another text was judged, that is `judged`.
         """
@@ -50,13 +55,15 @@ class Samples:
         """The scored record. Raises BadInput if a record is not of the expected form."""
         asked = rows.from_record("record", record, self.task)
         name = self.task or ("choice" if asked.options else "qa")
-        asked.id, task = asked.id or "", tasks.get(name)
+        asked.id = asked.id or ""
+        task = tasks.get(name)
         example = {"equality": "normalised"} | asked.example(name)
         read = cast(Tested, given_records.sample(asked.judgeable(), "test", example, task))
         if self.method in BY_MEANING and sum(answer is not None for answer in read.answers) > 1:
             self.apart = self.apart is not False and all_apart([(read.answers, example)], task)
         method: Any = None if self.method == AS_STATED else methods.load(self.method)
-        answer, correct = read.greedy.answer, read.greedy.correct
+        answer = read.greedy.answer
+        correct = read.greedy.correct
         if method is None:
             if "confidence" not in record:
                 raise BadInput(
@@ -78,10 +85,11 @@ class Samples:
 def of_response(response: Any, method: str = "likelihood") -> float | None:
     """How sure a model was of its answer: a number from 0 to 1, or None for an empty answer.
 
-    response: a chat completion as an OpenAI-compatible client gives it, an object of the openai package or its dict. A
-    method that reads token probabilities (likelihood, sequence_probability, min_likelihood) needs a request with
-    logprobs=True; one that compares samples (agreement, consistency, semantic_entropy, ...) needs n of at least 2. The first
-    choice is the answer. Raises BadInput for a response without what the method reads.
+    response: a chat completion as an OpenAI-compatible client gives it, an object of the openai
+    package or its dict. A method that reads token probabilities (likelihood, sequence_probability,
+    min_likelihood) needs a request with logprobs=True; one that compares samples (agreement,
+    consistency, semantic_entropy, ...) needs n of at least 2. The first choice is the answer.
+    Raises BadInput for a response without what the method reads.
     """
     from orce.llm.engines.openai import Trouble, texts_of
 
@@ -118,7 +126,8 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
 
 
 def metrics(records: list[Record], unparsed: float = 0.5) -> Record:
-    """The metrics of records with `confidence` and `correct`, with intervals; an unreadable confidence is counted.
+    """The metrics of records with `confidence` and `correct`, with intervals; an unreadable
+    confidence is counted.
 
     Raises BadInput if a record has no judgement.
     """

@@ -1,6 +1,8 @@
-"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See docs/measure.md.
+"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See
+docs/measure.md.
 
-A call is a run of the workflow with one data set and one model, in a folder of its own, without Snakemake.
+A call is a run of the workflow with one data set and one model, in a folder of its own, without
+Snakemake.
 """
 
 import contextlib
@@ -34,7 +36,11 @@ from orce.stages import state
 from orce.tasks import qa
 from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
 
-DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
+DATASET = "questions"
+FIT = "fit"
+MODEL = "model"
+JUDGE = "judge"
+GRADER = "grader"
 CELL = cells.Cell(DATASET, MODEL)
 EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
 COLUMNS = ("id", "question", "answer", "correct")  # of the table, beside the methods
@@ -99,11 +105,13 @@ def confidence(
 ) -> Table:
     """How sure `model` is of its answers to `questions`, by each of `methods` (docs/measure.md).
 
-    questions: texts, mappings with `question`, or the path of a file. A mapping may have id, context, choices, reference (an
-    accepted answer, or a list), and answer or answers, which are given then. fields: the columns that these stand in. answers: one
-    a question, a text, a list of samples or a mapping as in orce.given.records; without them the model is sampled, K times
-    and once greedily. labels: one a question, the accepted answer or a list of them, or true or false of a given answer. The other
-    arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute the numbers.
+    questions: texts, mappings with `question`, or the path of a file. A mapping may have id,
+    context, choices, reference (an accepted answer, or a list), and answer or answers, which are
+    given then. fields: the columns that these stand in. answers: one a question, a text, a list of
+    samples or a mapping as in orce.given.records; without them the model is sampled, K times and
+    once greedily. labels: one a question, the accepted answer or a list of them, or true or false
+    of a given answer. The other arguments are the configuration's keys of that name, with the same
+    defaults, and the workflow's own steps compute the numbers.
     """
     if isinstance(methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
@@ -112,7 +120,8 @@ def confidence(
     asked = read(questions, fields, answers, labels, task)
     known = [] if fit is None else read(fit, fields, task=task)
     _complete(asked, known, equality, task)
-    has_answers, has_labels = asked[0].samples is not None, asked[0].labelled
+    has_answers = asked[0].samples is not None
+    has_labels = asked[0].labelled
     task = task or ("choice" if asked[0].options else "qa")
     place = str(model or "")
     grader_is_served = group_by is not None and "://" in group_by
@@ -158,7 +167,8 @@ def confidence(
             "top_p": top_p,
             "max_tokens": max_tokens,
         }
-        models, grading = {MODEL: spec}, None
+        models = {MODEL: spec}
+        grading = None
         if group_by:
             grader = _source(group_by, server_model if "://" in group_by else None)
             models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
@@ -238,14 +248,13 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
         raise BadInput(
             f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file"
         )
-    method, has_answers = registry.get(name), asked[0].samples is not None
+    method = registry.get(name)
+    has_answers = asked[0].samples is not None
     if "server" in source and (
         not method.logprobs_suffice or method.states or method.kind == "stated"
     ):
-        weights, texts = (
-            "reads the model's own weights",
-            "asks the model for the probabilities of given texts",
-        )
+        weights = "reads the model's own weights"
+        texts = "asks the model for the probabilities of given texts"
         what = f"{texts if method.reads else weights}, which a server does not give"
         raise BadInput(f"{name} {what}; name a folder or hub id as the model")
     if (
@@ -275,7 +284,9 @@ def _configuration(
     seed: int, engine: str, task: str, models: Record, grading: Record | None, sampled: Record, registry: Registry,
     rows: list[str],
 ) -> Config:  # fmt: skip
-    """The paper's configuration with one data set, one to fit on, and the models, checked as any other."""
+    """The paper's configuration with one data set, one to fit on, and the models, checked as any
+    other.
+    """
     dataset: Record = {"task": task, "source": {}, "grading": "grader" if grading else "exact"}
     if task in ("qa", "choice"):
         dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
@@ -303,8 +314,9 @@ def _configuration(
 
 
 def _choose_device(config: Config, local: list[str], device: str | None, dtype: Any) -> None:
-    """Choose the device and number format. Raises BadInput, before anything runs, for a local model that is not there or whose
-    weights are not whole."""
+    """Choose the device and number format. Raises BadInput, before anything runs, for a local model
+    that is not there or whose weights are not whole.
+    """
     from transformers.utils import logging
 
     from orce.llm import language_model
@@ -342,7 +354,8 @@ def _table(
     has_labels: bool,
 ) -> Table:
     """The table of a run in the folder `root`, which has the questions. weights: of the judge."""
-    prompts, task = root / cells.prompts(DATASET, "test"), config.datasets[DATASET].task
+    prompts = root / cells.prompts(DATASET, "test")
+    task = config.datasets[DATASET].task
     run = Run(config, root)
     samples = run.path(CELL, "samples.jsonl")
     if config.models[MODEL].answers or weights:
@@ -365,7 +378,8 @@ def _table(
             {"correct": bool(record["correct"])} if has_labels else {}
         )
 
-    records, examples = [], stages.read_prompts(str(prompts))
+    records = []
+    examples = stages.read_prompts(str(prompts))
     for i, asked in enumerate(examples):
         mine = {name: lines[i] for name, lines in stated.items()}
         main = greedy.get(asked["id"]) or next(iter(mine.values()))
@@ -379,10 +393,8 @@ def _table(
             table.hints.append(f"{name}: {unread}")
     pairs = zip(records, examples, strict=True) if has_labels and task == "qa" else ()
     wrong = [(record["answer"], example) for record, example in pairs if not record["correct"]]
-    near, right = (
-        sum(qa.holds(text or "", example) is not None for text, example in wrong),
-        len(records) - len(wrong),
-    )
+    near = sum(qa.holds(str(text or ""), example) is not None for text, example in wrong)
+    right = len(records) - len(wrong)
     if near > right:
         counted = f"{right} of {len(records)} right; {near} wrong answers contain the reference"
         table.hints.append(
@@ -407,7 +419,9 @@ def read(
     labels: Any = None,
     task: str | None = None,
 ) -> list[Question]:
-    """Every question, with an answer and a reference where they are known. Raises BadInput naming the question."""
+    """Every question, with an answer and a reference where they are known. Raises BadInput naming
+    the question.
+    """
     if not isinstance(questions, str | Path):
         held = tables.held(questions)
         if not isinstance(held, list):
@@ -440,7 +454,9 @@ def read(
 def _complete(
     asked: list[Question], known: list[Question], equality: str | None, task: str | None
 ) -> None:
-    """Give ids and the equality to those without. Raises BadInput where questions lack what others have, or cannot be compared."""
+    """Give ids and the equality to those without. Raises BadInput where questions lack what others
+    have, or cannot be compared.
+    """
     for split, some in {"test": asked, FIT: known}.items():
         for number, question in enumerate(some):
             question.id = question.id or f"{split}-{number}"
@@ -507,7 +523,9 @@ def _question(
 
 
 def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
-    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that no answer equals."""
+    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that
+    no answer equals.
+    """
     words = {label.strip().casefold() for label in labels if isinstance(label, str)}
     texts = str([(question.samples, question.greedy) for question in asked])
     answered = (
@@ -546,7 +564,8 @@ def add_arguments(parser):
 
 def run(args):
     options = vars(args).copy()
-    out, metrics = options.pop("out"), options.pop("metrics")
+    out = options.pop("out")
+    metrics = options.pop("metrics")
     if Path(out).resolve() == Path(args.questions).resolve():
         raise BadInput(f"--out {out} is the input; name another file")
     writable(out)

@@ -1,7 +1,9 @@
-"""Estimate what a configuration costs before anything runs: tokens, FLOPs and hours by rule, for the jobs that Snakemake plans.
+"""Estimate what a configuration costs before anything runs: tokens, FLOPs and hours by rule, for
+the jobs that Snakemake plans.
 
-A forward pass takes two FLOPs a weight and token (Kaplan et al., 2020, section 2.1), and attention 4 d for each token that a token
-looks at, in each layer of width d. Rules that load no model are left out: they take seconds. docs/performance.md has the sources.
+A forward pass takes two FLOPs a weight and token (Kaplan et al., 2020, section 2.1), and attention
+4 d for each token that a token looks at, in each layer of width d. Rules that load no model are
+left out: they take seconds. docs/performance.md has the sources.
 """
 
 import contextlib
@@ -32,16 +34,22 @@ from orce.tasks import examples
 KNOWN = SimpleNamespace(
     **yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 )
-# FLOP/s sustained on prompts, in training and while generating: of a core, and as shares of a GPU's peak. Seconds of a load.
-CORE, SHARES, LOAD = (60e9, 60e9, 25e9), (0.35, KNOWN.training[0][0], 0.15), {"cpu": 12, "cuda": 60}
-# Weights that every token passes, weights of the output layer, layers, and the width of all query heads.
+# FLOP/s sustained on prompts, in training and while generating: of a core, and as shares of a GPU's
+# peak. Seconds of a load.
+CORE = (60e9, 60e9, 25e9)
+SHARES = (0.35, KNOWN.training[0][0], 0.15)
+LOAD = {"cpu": 12, "cuda": 60}
+# Weights that every token passes, weights of the output layer, layers, and the width of all query
+# heads.
 Sizes = namedtuple("Sizes", ("body", "head", "layers", "width"), defaults=(0, 0, 0))
 
 
 def decoder(
     layers: int, hidden: int, mlp: int, heads: int, vocabulary: int, kv_heads: int, head: int
 ) -> Sizes:
-    """Of a gated MLP and grouped-query attention; norms and biases are left out. head: width of one."""
+    """Of a gated MLP and grouped-query attention; norms and biases are left out. head: width of
+    one.
+    """
     each = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * mlp
     return Sizes(layers * each, vocabulary * hidden, layers, heads * head)
 
@@ -83,7 +91,9 @@ NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")
 
 
 class Job(NamedTuple):
-    """What a rule with a model does in a cell. name: of its method, confidence LLM or file. shards: jobs that share this work."""
+    """What a rule with a model does in a cell. name: of its method, confidence LLM or file. shards:
+    jobs that share this work.
+    """
 
     rule: str
     cell: Cell
@@ -93,7 +103,9 @@ class Job(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """Of a job: tokens of prompts, generated and trained on, FLOPs, hours of all its devices, and hours by the clock."""
+    """Of a job: tokens of prompts, generated and trained on, FLOPs, hours of all its devices, and
+    hours by the clock.
+    """
 
     prompt: float
     generated: float
@@ -200,13 +212,17 @@ def job_of(command: Command) -> Job | None:
 
 
 def splits(files: Iterable[str]) -> tuple[str, ...]:
-    """The splits whose frozen prompts are among some files. DPO reads none: its pairs are of the RL split."""
+    """The splits whose frozen prompts are among some files. DPO reads none: its pairs are of the RL
+    split.
+    """
     frozen = [path for path in map(Path, files) if path.parent.name == "prompts"]
     return tuple(sorted(path.stem for path in frozen)) or ("rl",)
 
 
 def rates(config: Config, peak: float, training: float = SHARES[1]) -> tuple[float, ...]:
-    """FLOP/s of a core, or of a GPU, for each kind of work. training: its share of the peak [TFLOP/s]."""
+    """FLOP/s of a core, or of a GPU, for each kind of work. training: its share of the peak
+    [TFLOP/s].
+    """
     return (
         CORE
         if config.device == "cpu"
@@ -225,7 +241,8 @@ def compare(config: Config, args, jobs: list[Job | None]) -> None:
             again = replace(
                 config.training, checkpointing=config.training.checkpointing or memory < 60
             )
-            fitting, speeds = replace(config, training=again), rates(config, peak, share)
+            fitting = replace(config, training=again)
+            speeds = rates(config, peak, share)
             costs = [estimate(fitting, args, job, speeds) for job in jobs if job]
             hours.append(sum(cost.device_hours for cost in costs if cost))
         print(f"{f'{share:.0%}':<41}{''.join(f'{each:>10.1f}' for each in hours)}  {source}")
@@ -253,7 +270,9 @@ def devices(config: Config, job: Job) -> int:
 
 
 def loaded(config: Config, job: Job) -> str:
-    """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be another cell's, or the grader."""
+    """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be
+    another cell's, or the grader.
+    """
     if job.rule == "grade":
         return (
             "" if config.grading is None or config.grading.model is None else config.grading.model
@@ -270,8 +289,11 @@ def loaded(config: Config, job: Job) -> str:
 def minutes(
     config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int
 ) -> int:
-    """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards: jobs that share its work."""
-    limit, nothing = KNOWN.limit, SimpleNamespace(parameters={}, items={}, tokens={})
+    """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards:
+    jobs that share its work.
+    """
+    limit = KNOWN.limit
+    nothing = SimpleNamespace(parameters={}, items={}, tokens={})
     if rule in LOADING:
         name = next((wildcards[name] for name in NAMES if name in wildcards), "")
         job = Job(rule, Cell(wildcards["dataset"], wildcards["model"]), name, splits(files), shards)
@@ -289,7 +311,9 @@ def by_the_clock(
     number: int,
     unit: str,
 ) -> str:
-    """What a number of GPUs, or cores, takes by the clock, and the chain of jobs that no number of them makes shorter."""
+    """What a number of GPUs, or cores, takes by the clock, and the chain of jobs that no number of
+    them makes shorter.
+    """
     hours = [cost.hours if cost else 0.0 for cost in costs]
     needed = [
         devices(config, job) if job and cost else 0 for job, cost in zip(jobs, costs, strict=True)
@@ -312,7 +336,8 @@ def by_the_clock(
 
 
 def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[float, int | None]]:
-    """For each job, the hours of the longest chain of jobs that starts with it, and the next job of that chain.
+    """For each job, the hours of the longest chain of jobs that starts with it, and the next job of
+    that chain.
 
     inputs: the jobs that each job waits for.
     """
@@ -323,14 +348,19 @@ def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[flo
         chains[job] = hours[job] + after[job], following[job]
         for source in inputs[job]:
             if chains[job][0] > after[source]:
-                after[source], following[source] = chains[job][0], job
+                after[source] = chains[job][0]
+                following[source] = job
     return [chains[job] for job in range(len(hours))]
 
 
 def scheduled(hours, needed, inputs, urgency, number: int) -> float:
-    """Hours until the last job ends. A job starts when its inputs are there and enough devices are free, the most urgent first."""
-    clock, free = 0.0, number
-    waiting, unfinished = set(range(len(hours))), set(range(len(hours)))
+    """Hours until the last job ends. A job starts when its inputs are there and enough devices are
+    free, the most urgent first.
+    """
+    clock = 0.0
+    free = number
+    waiting = set(range(len(hours)))
+    unfinished = set(range(len(hours)))
     running: list[tuple[float, int]] = []  # (end, job), the next end first
     while unfinished:
         ready = [job for job in waiting if not inputs[job] & unfinished]
@@ -377,24 +407,25 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
 def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     """Tokens of prompts, generated and trained on; FLOPs of prompts, of training and of generating."""
     rule, cell, name, *_ = job
-    training, transformers = config.training, config.engine.name == "transformers"
-    n, its = prompts(config, args, cell.dataset, split), lengths(config, args, cell.dataset, split)
+    training = config.training
+    transformers = config.engine.name == "transformers"
+    n = prompts(config, args, cell.dataset, split)
+    its = lengths(config, args, cell.dataset, split)
     sizes = model(config, args, job)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
-    asked, judged = (
-        computed(n, its.ask, its.ask_shared, batch),
-        computed(n, its.judge, its.judge_shared, batch),
-    )
-    answers, drawn, tested = (
-        n * its.answer,
-        KNOWN.distinct * config.answers.samples,
-        split in examples.TESTED,
-    )
-    generated, outputs, context = 0.0, n, its.judge
+    asked = computed(n, its.ask, its.ask_shared, batch)
+    judged = computed(n, its.judge, its.judge_shared, batch)
+    answers = n * its.answer
+    drawn = KNOWN.distinct * config.answers.samples
+    tested = split in examples.TESTED
+    generated = 0.0
+    outputs = n
+    context = its.judge
     if its.passages and (
         rule in ("candidates", "state") or rule in TRAININGS and training.grouped is True
     ):
-        # The questions about a passage are in one batch, which computes it once; n of them are drawn at random.
+        # The questions about a passage are in one batch, which computes it once; n of them are
+        # drawn at random.
         judged -= (n - its.passages * (1 - math.exp(-n / its.passages))) * its.passage
     if rule in TRAININGS:
         epochs = (
@@ -402,13 +433,15 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
             if rule == "train"
             else getattr(config, rule).epochs
         )
-        tokens, outputs = judged + n * KNOWN.completions[rule], n * KNOWN.completions[rule]
+        tokens = judged + n * KNOWN.completions[rule]
+        outputs = n * KNOWN.completions[rule]
         first = (
             rule != "dpo"
             or config.dtype == "float32"
             and (aligned(name)[1] or config.dpo.rounds) == 1
         )
-        # In float32 the first round's candidates come with the reference's log-probabilities; otherwise they are computed.
+        # In float32 the first round's candidates come with the reference's log-probabilities;
+        # otherwise they are computed.
         reference = 0 if first else forward(sizes, tokens, outputs, context)
         return (
             0,
@@ -421,30 +454,29 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     # a tested split has one more answer; vllm still has its prompts in the cache
     if rule == "sample":
         drawn = drawn if transformers else config.answers.samples
-        prompt, generated, context = (
-            asked * (1 + (tested and transformers)),
-            answers * (drawn + tested),
-            its.ask,
-        )
+        prompt = asked * (1 + (tested and transformers))
+        generated = answers * (drawn + tested)
+        context = its.ask
     elif rule == "grade":  # one question for each different answer, a yes or no and its end
-        prompt, generated = (
-            n * (drawn + tested) * (its.judge + its.answer),
-            2 * n * (drawn + tested),
-        )
+        prompt = n * (drawn + tested) * (its.judge + its.answer)
+        generated = 2 * n * (drawn + tested)
     elif rule == "elicit":  # uses six tenths of its budget of tokens
-        context, budget = (
-            its.ask + KNOWN.longer.get(name, 0),
-            methods.of(config).settings(name)["max_tokens"],
-        )
-        prompt, generated = n * (context - its.ask_shared), 0.6 * n * budget
+        context = its.ask + KNOWN.longer.get(name, 0)
+        budget = methods.of(config).settings(name)["max_tokens"]
+        prompt = n * (context - its.ask_shared)
+        generated = 0.6 * n * budget
     elif rule == "states":
         prompt, context = (judged, its.judge) if name == "judge" else (asked + answers, its.ask)
     elif name == "sample_likelihoods":
-        prompt, outputs, context = asked + answers * drawn, answers * drawn, its.ask
+        prompt = asked + answers * drawn
+        outputs = answers * drawn
+        context = its.ask
     elif rule == "likelihoods":  # of the greedy answers, and P(True)'s question
-        prompt, outputs = asked + answers + judged, answers + n
+        prompt = asked + answers + judged
+        outputs = answers + n
     else:
-        prompt, outputs = judged + n * KNOWN.completions["train"], n * KNOWN.completions["train"]
+        prompt = judged + n * KNOWN.completions["train"]
+        outputs = n * KNOWN.completions["train"]
     flops = (
         forward(sizes, prompt, outputs, context),
         0,
@@ -454,8 +486,10 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
 
 
 def prompts(config, args, dataset: str, split: str) -> int:
-    spec, given = config.datasets[dataset], args.items.get(f"{dataset}.{split}")
-    origin, size = spec.splits[split].origin, given[0] if given else spec.splits[split].size
+    spec = config.datasets[dataset]
+    given = args.items.get(f"{dataset}.{split}")
+    origin = spec.splits[split].origin
+    size = given[0] if given else spec.splits[split].size
     if isinstance(size, int | float):
         return int(size)
     if not (total := LENGTHS.get((spec.task, origin), OTHER).questions):
@@ -475,7 +509,9 @@ def lengths(config, args, dataset: str, split: str) -> Lengths:
 
 
 def model(config: Config, args, job: Job) -> Sizes:
-    """As given, from the config.json of its folder, or from the table; a server's takes nothing here."""
+    """As given, from the config.json of its folder, or from the table; a server's takes nothing
+    here.
+    """
     name = picking.base(config, loaded(config, job))
     source = config.models[name].source
     if picking.on_server(config, name) or name in args.parameters:
@@ -498,7 +534,9 @@ def model(config: Config, args, job: Job) -> Sizes:
 
 
 def computed(n: float, length: float, shared: float, batch: float) -> float:
-    """Tokens computed for n prompts in batches of `batch` tokens, each with the shared beginning once."""
+    """Tokens computed for n prompts in batches of `batch` tokens, each with the shared beginning
+    once.
+    """
     return (
         n * (length - shared)
         + max(1.0, n / max(1.0, (batch - shared) / (length - shared))) * shared
@@ -506,7 +544,9 @@ def computed(n: float, length: float, shared: float, batch: float) -> float:
 
 
 def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
-    """FLOPs over `tokens`, each attending to `context` others, with the output layer at `outputs` of them."""
+    """FLOPs over `tokens`, each attending to `context` others, with the output layer at `outputs`
+    of them.
+    """
     return (
         2 * sizes.body + 4 * sizes.layers * sizes.width * context
     ) * tokens + 2 * sizes.head * outputs
@@ -515,15 +555,16 @@ def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -
 def train(
     sizes: Sizes, tokens: float, outputs: float, training: Training, context: float = 0.0
 ) -> float:
-    """FLOPs of an epoch. Backward costs one forward for the gradients of the activations, down to the lowest trained layer, one more
-    for those of the weights where all are trained, and two of attention; checkpointing repeats the forward pass."""
+    """FLOPs of an epoch. Backward costs one forward for the gradients of the activations, down to
+    the lowest trained layer, one more for those of the weights where all are trained, and two of
+    attention; checkpointing repeats the forward pass.
+    """
     last = training.lora.last_layers if training.method == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
-    again, weights = training.checkpointing, forward(sizes, tokens, 0)
-    passes, attention = (
-        2 + (training.method == "full") + again,
-        forward(sizes, tokens, 0, context) - weights,
-    )
+    again = training.checkpointing
+    weights = forward(sizes, tokens, 0)
+    passes = 2 + (training.method == "full") + again
+    attention = forward(sizes, tokens, 0, context) - weights
     above = trained * (passes * weights + (3 + again) * attention) + passes * forward(
         sizes, 0, outputs
     )

@@ -1,4 +1,6 @@
-"""The commands that Snakemake plans, read from its dry run: what each job reads and writes, and so which jobs wait for which."""
+"""The commands that Snakemake plans, read from its dry run: what each job reads and writes, and so
+which jobs wait for which.
+"""
 
 import importlib.util
 import re
@@ -19,7 +21,9 @@ WRITTEN = ("--out", "--manifest", "--extra", "--fit", "--verdicts", "--disagreem
 
 
 class Command(NamedTuple):
-    """The command of a planned job. stage: its stage; options: {option: its values}, as `orce STAGE` takes them."""
+    """The command of a planned job. stage: its stage; options: {option: its values}, as `orce
+    STAGE` takes them.
+    """
 
     stage: str
     options: dict[str, list[str]]
@@ -54,7 +58,9 @@ class Command(NamedTuple):
 
 
 def planned(configfiles: list[str]) -> list[Command]:
-    """The commands of every job of a configuration's tables, whatever is there already. Raises BadInput with what Snakemake says."""
+    """The commands of every job of a configuration's tables, whatever is there already. Raises
+    BadInput with what Snakemake says.
+    """
     if not SNAKEFILE.exists():
         raise BadInput(
             "the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
@@ -82,7 +88,9 @@ def planned(configfiles: list[str]) -> list[Command]:
 
 
 def commands(text: str) -> list[Command]:
-    """The commands in what Snakemake prints with --printshellcmds, which is in no order, by stage and output."""
+    """The commands in what Snakemake prints with --printshellcmds, which is in no order, by stage
+    and output.
+    """
     found = []
     for line in re.findall(r"^Shell command: (.*-m orce .*?) 2>&1 \| tee ", text, re.MULTILINE):
         words = shlex.split(line)
@@ -99,7 +107,9 @@ def commands(text: str) -> list[Command]:
 
 
 def in_order(planned: list[Command]) -> list[Command]:
-    """The commands, each after those that make what it reads. Weights that a command loads by its settings are made first."""
+    """The commands, each after those that make what it reads. Weights that a command loads by its
+    settings are made first.
+    """
     order = TopologicalSorter(dict(enumerate(waits(planned)))).static_order()
     return [planned[number] for number in order]
 

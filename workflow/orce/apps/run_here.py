@@ -1,6 +1,8 @@
-"""The stages of a run that trains nothing, in this process and below a folder: what `orce.confidence` and `orce measure` need.
+"""The stages of a run that trains nothing, in this process and below a folder: what
+`orce.confidence` and `orce measure` need.
 
-The rules of the workflow say the same for its jobs. tests/test_door.py holds both to the same values, to the last bit.
+The rules of the workflow say the same for its jobs. tests/test_door.py holds both to the same
+values, to the last bit.
 """
 
 from pathlib import Path
@@ -15,10 +17,13 @@ from orce.settings.schema import Config
 
 
 class Run:
-    """Makes files, each once. A stage that an earlier process finished with the same settings reads its finished chunks."""
+    """Makes files, each once. A stage that an earlier process finished with the same settings reads
+    its finished chunks.
+    """
 
     def __init__(self, config: Config, root: Path):
-        self.config, self.root = config, root
+        self.config = config
+        self.root = root
         self.registry = methods.of(config)
         self.made: set[str] = set()
 
@@ -105,7 +110,9 @@ class Run:
         )
 
     def probed(self, cell: Cell, row: str, method: Method) -> str:
-        """By a probe, on hidden states of the questions that the confidence LLMs would be trained on."""
+        """By a probe, on hidden states of the questions that the confidence LLMs would be trained
+        on.
+        """
         home = Cell(picking.trained_on(self.config, cell.dataset), cell.model)
         splits = [
             split

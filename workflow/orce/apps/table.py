@@ -16,13 +16,16 @@ Record = dict[str, Any]
 class Table(list[Record]):
     """Answers with their confidences, by `methods`.
 
-    A record: {id, question, answer, correct, confidence: {method: 0 to 1, or None for unreadable}, own: {method: {answer,
-    correct}}}; `correct` only where there are labels, `own` for methods that judge another answer than the greedy one.
+    A record: {id, question, answer, correct, confidence: {method: 0 to 1, or None for unreadable},
+    own: {method: {answer, correct}}}; `correct` only where there are labels, `own` for methods that
+    judge another answer than the greedy one.
     """
 
     def __init__(self, records: list[Record], methods: list[str]):
         super().__init__(records)
-        self.records, self.methods, self.hints = records, methods, list[str]()
+        self.records = records
+        self.methods = methods
+        self.hints = list[str]()
 
     def confidence(self, method: str) -> list[float | None]:
         """The confidences of one method, in the order of the questions."""
@@ -37,7 +40,9 @@ class Table(list[Record]):
         return [bool(_judged(record, method)["correct"]) for record in self]
 
     def metrics(self) -> dict[str, Record]:
-        """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; needs labels."""
+        """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; needs
+        labels.
+        """
         by_method = {}
         for method in self.methods:
             values = zip(self, self.correct(method), self.confidence(method), strict=True)
@@ -55,7 +60,9 @@ class Table(list[Record]):
         return pandas.DataFrame(map(_flat, self))
 
     def write(self, path: str | Path) -> None:
-        """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name of another kind of table."""
+        """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name
+        of another kind of table.
+        """
         if writable(path) != "csv":
             return files.write_jsonl(path, self)
         rows = [_flat(record) for record in self]
@@ -80,7 +87,9 @@ class Table(list[Record]):
 
 
 def writable(path: str | Path) -> str:
-    """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise than it is written."""
+    """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise
+    than it is written.
+    """
     kind = tables.kind(Path(path))
     if (
         kind in tables.KINDS
@@ -94,7 +103,9 @@ def writable(path: str | Path) -> str:
 
 
 def _judged(record: Record, method: str) -> Record:
-    """The mapping with the answer that a method judges and its `correct`: the method's own, or the record."""
+    """The mapping with the answer that a method judges and its `correct`: the method's own, or the
+    record.
+    """
     return record.get("own", {}).get(method, record)
 
 

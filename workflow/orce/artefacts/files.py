@@ -1,4 +1,6 @@
-"""Reading and writing files: JSON lines, digests, outputs that appear whole or not at all, and work that a killed job goes on with."""
+"""Reading and writing files: JSON lines, digests, outputs that appear whole or not at all, and work
+that a killed job goes on with.
+"""
 
 import contextlib
 import csv
@@ -53,7 +55,9 @@ def file_digest(path) -> str:
 
 
 def sha256(path) -> str:
-    """The same. A file is read again only if its size or its times have changed; a big one also in later processes."""
+    """The same. A file is read again only if its size or its times have changed; a big one also in
+    later processes.
+    """
     status = os.stat(path)
     return _sha256(os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
 
@@ -74,11 +78,14 @@ def _sha256(path: str, size: int, *times: int) -> str:
 
 @cache
 def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
-    """Short digest of a file, or of the names and contents of the files in a folder that match one of the patterns. Hidden
-    files, compiled modules and what the run itself writes are left out. Computed once per process."""
+    """Short digest of a file, or of the names and contents of the files in a folder that match one
+    of the patterns. Hidden files, compiled modules and what the run itself writes are left out.
+    Computed once per process.
+    """
     if Path(path).is_file():
         return sha256(path)[:16]
-    left_out, digests = {os.path.realpath(name) for name in RUN}, {}
+    left_out = {os.path.realpath(name) for name in RUN}
+    digests = {}
     for folder, inside, names in os.walk(path, followlinks=True):
         left_out.add(os.path.realpath(folder))  # a link may lead back to it
         shown = [name for name in inside if not name.startswith((".", "__pycache__"))]
@@ -103,7 +110,9 @@ def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
 
 
 def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") -> list[Any]:
-    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places of a repeated id."""
+    """The examples, mappings with an `id`, if their ids differ. Raises BadInput naming both places
+    of a repeated id.
+    """
     seen: dict[str, str] = {}
     for example, where in zip(examples, places, strict=True):
         if (name := example["id"]) in seen:
@@ -147,8 +156,10 @@ def _object(where: str, data: bytes) -> dict:
 
 
 def from_json(text: str) -> Any:
-    """The value in a JSON text. Raises JSONDecodeError where it breaks, BadInput for what JSON allows and Python cannot hold or
-    write, and for a key that stands twice in an object, of which json would take the last."""
+    """The value in a JSON text. Raises JSONDecodeError where it breaks, BadInput for what JSON
+    allows and Python cannot hold or write, and for a key that stands twice in an object, of which
+    json would take the last.
+    """
     try:
         value = json.loads(text, object_pairs_hook=_unique)
         if "\\ud" in text.lower():
@@ -202,10 +213,15 @@ def write_json(path, value) -> None:
 
 
 class Lines:
-    """The lines of a file that are not blank, as (number, bytes), sliced like a list. Only one slice is in memory at a time."""
+    """The lines of a file that are not blank, as (number, bytes), sliced like a list. Only one
+    slice is in memory at a time.
+    """
 
     def __init__(self, path):
-        self.path, self._starts, self._numbers, start = path, array("q"), array("q"), 0
+        self.path = path
+        self._starts = array("q")
+        self._numbers = array("q")
+        start = 0
         with open(path, "rb") as handle:
             for number, line in enumerate(handle, 1):
                 if line.strip():
@@ -226,7 +242,9 @@ class Lines:
 
 @contextlib.contextmanager
 def naming(path):
-    """Give an OSError that names no file, and any error of a library on a full disk, the file or folder that is written."""
+    """Give an OSError that names no file, and any error of a library on a full disk, the file or
+    folder that is written.
+    """
     try:
         yield
     except BadInput:
@@ -243,14 +261,17 @@ def naming(path):
 
 
 def special(path) -> bool:
-    """Whether the path is a device, a pipe or a socket: nothing may be renamed to it, or a file would replace it."""
+    """Whether the path is a device, a pipe or a socket: nothing may be renamed to it, or a file
+    would replace it.
+    """
     return Path(path).exists() and not Path(path).is_file() and not Path(path).is_dir()
 
 
 @contextlib.contextmanager
 def atomic(path, mode: str = "w"):
-    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an error. A link is followed.
-    Devices and pipes are written to directly."""
+    """Open a temporary file beside `path`, and rename it to `path` when the block ends without an
+    error. A link is followed. Devices and pipes are written to directly.
+    """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     if special(path):
         with naming(path), open(path, mode, encoding=encoding, newline=newline) as handle:
@@ -264,7 +285,8 @@ def atomic(path, mode: str = "w"):
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
-                # Files of killed writers are deleted; a live writer holds a lock on its file, which may be gone meanwhile.
+                # Files of killed writers are deleted; a live writer holds a lock on its file, which
+                # may be gone meanwhile.
                 with contextlib.suppress(OSError), open(left, "rb") as remnant:
                     fcntl.flock(remnant, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     left.unlink()
@@ -295,8 +317,9 @@ def publish_folder(work: Path, final) -> None:
 
 
 def partial_folder(output) -> Path:
-    """The folder for unfinished work on `output`, no declared output: Snakemake deletes those before it reruns a job. Raises
-    BadInput beside a device or a pipe."""
+    """The folder for unfinished work on `output`, no declared output: Snakemake deletes those
+    before it reruns a job. Raises BadInput beside a device or a pipe.
+    """
     if special(output):
         raise BadInput(
             f"{output}: not a regular file; a step that can be resumed needs the name of a file or folder"
@@ -315,17 +338,21 @@ def in_chunks(
     finished: Callable[[Path], None] = lambda path: None,
     line: Callable[[bytes], bytes] | None = None,
 ) -> Iterator[int]:
-    """Apply `work`, which returns a record for each item, to `items` in chunks; yields the number of items done, from what an
-    earlier, killed run has done on. tag: a digest of all that the records depend on.
+    """Apply `work`, which returns a record for each item, to `items` in chunks; yields the number
+    of items done, from what an earlier, killed run has done on. tag: a digest of all that the
+    records depend on.
 
-    A chunk is kept in a file named by its first item, its length and its SHA-256. Chunks end at multiples of `size`, so a
-    resumed run computes the same batches. At last `output` appears, each line mapped by `line`; before it gets its name,
-    `finished` is called with the file that holds it. The chunks stay until `forget_chunks`: a Snakemake that starts while
-    this job goes on deletes the finished output as incomplete, and the job then restores it.
+    A chunk is kept in a file named by its first item, its length and its SHA-256. Chunks end at
+    multiples of `size`, so a resumed run computes the same batches. At last `output` appears, each
+    line mapped by `line`; before it gets its name, `finished` is called with the file that holds
+    it. The chunks stay until `forget_chunks`: a Snakemake that starts while this job goes on
+    deletes the finished output as incomplete, and the job then restores it.
     """
     folder = partial_folder(output) / f"{Path(output).name}.{tag}"
     with alone(folder / "lock"):
-        known, chunks, done = _whole_chunks(folder), [], 0
+        known = _whole_chunks(folder)
+        chunks = []
+        done = 0
         while done < len(items):
             if done not in known:
                 yield done
@@ -352,7 +379,9 @@ def in_chunks(
 
 
 def _whole_chunks(folder: Path) -> dict[int, tuple[Path, int]]:
-    """{first item: (file, the item after the last)} of the chunks whose bytes have the digest in their name; the others go."""
+    """{first item: (file, the item after the last)} of the chunks whose bytes have the digest in
+    their name; the others go.
+    """
     chunks = {}
     for chunk in sorted(folder.glob("*.jsonl")):
         name = re.fullmatch(r"(\d+)-(\d+)-([0-9a-f]{64})", chunk.stem)
@@ -365,8 +394,11 @@ def _whole_chunks(folder: Path) -> dict[int, tuple[Path, int]]:
 
 
 def forget_chunks(output, but: str | None = None) -> None:
-    """Delete the chunks that `in_chunks` kept for `output`, whatever their tag, except those with the tag `but`."""
-    folder, name = Path(output).parent / ".partial", Path(output).name
+    """Delete the chunks that `in_chunks` kept for `output`, whatever their tag, except those with
+    the tag `but`.
+    """
+    folder = Path(output).parent / ".partial"
+    name = Path(output).name
     for chunks in folder.glob(f"{glob.escape(name)}.*"):
         if chunks.name != f"{name}.{but}":
             shutil.rmtree(chunks, ignore_errors=True)
@@ -378,8 +410,9 @@ def forget_chunks(output, but: str | None = None) -> None:
 def alone(path) -> Iterator[None]:
     """Hold the exclusive lock of a file, after waiting while another process holds it.
 
-    A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two must not write to
-    one file. The kernel releases the lock when its process ends, which may delete the file and its folder.
+    A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two
+    must not write to one file. The kernel releases the lock when its process ends, which may delete
+    the file and its folder.
     """
     path = Path(path)
     for tries in itertools.count(1):

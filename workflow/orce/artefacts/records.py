@@ -1,6 +1,8 @@
-"""The records that travel between the stages, one a line of a file: `store.records` reads them, `store.write` writes them.
+"""The records that travel between the stages, one a line of a file: `store.records` reads them,
+`store.write` writes them.
 
-What a user's module sees is a mapping (docs/extending.md), the rest are structs. A key that is UNSET is not in the line.
+What a user's module sees is a mapping (docs/extending.md), the rest are structs. A key that is
+UNSET is not in the line.
 """
 
 from typing import Any, NotRequired, Self, TypedDict, cast
@@ -45,12 +47,16 @@ COMPARED = (
 
 
 def unlabelled(example: Example) -> Example:
-    """The example without its reference, as every function has it that is not to see which answer is right."""
+    """The example without its reference, as every function has it that is not to see which answer
+    is right.
+    """
     return cast(Example, {key: value for key, value in example.items() if key != "reference"})
 
 
 def compared(example: Example) -> Example:
-    """What samples are compared by: the question alone, without the reference and without keys of the task's own."""
+    """What samples are compared by: the question alone, without the reference and without keys of
+    the task's own.
+    """
     return cast(Example, {key: example[key] for key in COMPARED if key in example})
 
 
@@ -89,8 +95,9 @@ class Greedy(Scored, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A line of samples.jsonl: K answers to a prompt.
 
-    greedy: where the split is tested on. judged: whether the labels came with the answers; graded: whether a grader has graded
-    them. spent: what a server counted for the chunk that begins here. meanings: the group of each answer that means the same.
+    greedy: where the split is tested on. judged: whether the labels came with the answers; graded:
+    whether a grader has graded them. spent: what a server counted for the chunk that begins here.
+    meanings: the group of each answer that means the same.
     """
 
     id: str
@@ -124,7 +131,9 @@ class Tested(Sample, frozen=True, kw_only=True):
 
 
 class Seen(TypedDict):
-    """What a measured method sees: a question's answers as a mapping, and what its READS names of the likelihoods."""
+    """What a measured method sees: a question's answers as a mapping, and what its READS names of
+    the likelihoods.
+    """
 
     id: str
     answers: list[str | None]
@@ -148,9 +157,10 @@ class Realised(msgspec.Struct, kw_only=True):
 class Candidate(msgspec.Struct):
     """A line of candidates.jsonl: M confidences of the confidence LLM in a realised answer.
 
-    completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to float32's seven digits;
-    it is DPO's reference if this model is the reference. raw [M]: the turns. logprobs [101]: of the values 0, 1, .., 100
-    percent, whatever follows the number; stated: the most probable one.
+    completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to
+    float32's seven digits; it is DPO's reference if this model is the reference. raw [M]: the
+    turns. logprobs [101]: of the values 0, 1, .., 100 percent, whatever follows the number; stated:
+    the most probable one.
     """
 
     id: str
@@ -164,8 +174,10 @@ class Candidate(msgspec.Struct):
 
 
 class Pair(msgspec.Struct, kw_only=True):
-    """A line of pairs.jsonl, in TRL's conversational preference format: the statement that the reward prefers, and one that
-    it rejects. ref_*_logps: their log-probabilities under the model that sampled them, under TRL's names."""
+    """A line of pairs.jsonl, in TRL's conversational preference format: the statement that the
+    reward prefers, and one that it rejects. ref_*_logps: their log-probabilities under the model
+    that sampled them, under TRL's names.
+    """
 
     id: str
     prompt: Messages
@@ -211,6 +223,8 @@ class Confidence(msgspec.Struct, kw_only=True):
         )
 
     def mapped(self, confidence: Number | None, raw: Any, retried: bool) -> "Confidence":
-        """Another confidence in the same answer, made from `raw`; retried: whether one below was read at a second try."""
+        """Another confidence in the same answer, made from `raw`; retried: whether one below was
+        read at a second try.
+        """
         kept = {"id": self.id, "answer": self.answer, "correct": self.correct, "f1": self.f1}
         return Confidence(**kept, confidence=confidence, raw=raw, retried=retried or UNSET)

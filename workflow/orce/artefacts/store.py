@@ -1,10 +1,12 @@
-"""The files of a run, each with its seal: `read` verifies and parses, `write` writes whole and seals.
+"""The files of a run, each with its seal: `read` verifies and parses, `write` writes whole and
+seals.
 
-A seal is the manifest x.manifest.json beside x.jsonl, or manifest.json in a folder of weights. It has `file`, where the file
-belongs, from results/ on; `sha256` of the file, or of each weights file; `n`, its lines; `settings`; `inputs`, {path: digest} of
-the run's files that its step had read; and `manifest_digest`, of all this. A reader gets the bytes that were written, at this
-place, from the inputs that are there now. A manifest is due under results/; elsewhere a file without one is a user's own. A seal
-of an earlier version may lack its settings, its place and its inputs.
+A seal is the manifest x.manifest.json beside x.jsonl, or manifest.json in a folder of weights. It
+has `file`, where the file belongs, from results/ on; `sha256` of the file, or of each weights file;
+`n`, its lines; `settings`; `inputs`, {path: digest} of the run's files that its step had read; and
+`manifest_digest`, of all this. A reader gets the bytes that were written, at this place, from the
+inputs that are there now. A manifest is due under results/; elsewhere a file without one is a
+user's own. A seal of an earlier version may lack its settings, its place and its inputs.
 """
 
 import contextlib
@@ -34,12 +36,16 @@ _inputs: ContextVar[dict[str, str | None] | None] = ContextVar("inputs", default
 
 
 def read(path, required: Sequence[str] = ()) -> list[dict]:
-    """The records of a JSON-lines file of a run, verified. Raises BadInput naming the file, and the line where it has one."""
+    """The records of a JSON-lines file of a run, verified. Raises BadInput naming the file, and the
+    line where it has one.
+    """
     return files.read_jsonl(verified(path), required)
 
 
 def records(path, kind: type[T]) -> list[T]:
-    """`read`, as structs of `kind`, without keys that it does not have. Raises BadInput naming the file, the line and the key."""
+    """`read`, as structs of `kind`, without keys that it does not have. Raises BadInput naming the
+    file, the line and the key.
+    """
     needed = [field.name for field in structs.fields(kind) if field.required]  # pyrefly: ignore
     return [
         files.typed(f"{path}, line {number}", record, kind)
@@ -67,7 +73,9 @@ def write_object(path, value: dict, settings: Settings | dict | None = None) -> 
 
 @contextlib.contextmanager
 def writing(path, settings: Settings | dict | None = None, manifest=None, **facts):
-    """Open a file to write text to; it gets its name, and its seal, when the block ends without an error."""
+    """Open a file to write text to; it gets its name, and its seal, when the block ends without an
+    error.
+    """
     with files.atomic(path) as handle:
         yield handle
         if not files.special(path):
@@ -103,8 +111,9 @@ def write_manifest(path, facts: dict) -> None:
 
 
 def read_manifest(path, artefact=None) -> dict:
-    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell; artefact: what the message names and
-    says to make again (default: the manifest)."""
+    """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell;
+    artefact: what the message names and says to make again (default: the manifest).
+    """
     remedy = again(artefact or path)
     try:
         facts = files.read_json(path)
@@ -114,7 +123,8 @@ def read_manifest(path, artefact=None) -> dict:
     if digest is not None and digest != files.digest(facts):
         raise BadInput(f"{path}: changed since it was written; {remedy}")
     # a seal of an earlier version names no place
-    here, made = run_path(path) or "", run_path(str(facts.get("file")))
+    here = run_path(path) or ""
+    made = run_path(str(facts.get("file")))
     if (
         made
         and here.endswith(FOLDERS)
@@ -133,7 +143,9 @@ def facts(artefact) -> dict:
 def seal(
     artefact, settings: Settings | dict | None = None, manifest=None, at=None, **facts
 ) -> None:
-    """Write the manifest of a finished file, whose bytes are at `at`: it gets its name after its manifest."""
+    """Write the manifest of a finished file, whose bytes are at `at`: it gets its name after its
+    manifest.
+    """
     described = {"file": Path(artefact).name, "sha256": files.file_digest(at or artefact)}
     write_manifest(
         manifest or manifest_path(artefact), described | origin(artefact, settings) | facts
@@ -151,14 +163,17 @@ def seal_together(paths: Iterable[Path], manifest, settings: Settings) -> None:
 
 def origin(artefact, settings: Settings | dict | None = None) -> dict:
     """For a manifest: the path of a file or folder in the run, its settings, and its step's inputs."""
-    here, inputs = run_path(artefact), _inputs.get()
+    here = run_path(artefact)
+    inputs = _inputs.get()
     facts: dict[str, Any] = {} if here is None else {"file": here}
     facts |= {} if settings is None else {"settings": plain(settings)}
     return facts | ({"inputs": dict(inputs)} if inputs else {})
 
 
 def folder_digests(folder) -> dict[str, dict[str, str]]:
-    """For the manifest of a folder of weights: `sha256` of the weights, `files` of everything else that a model is loaded from."""
+    """For the manifest of a folder of weights: `sha256` of the weights, `files` of everything else
+    that a model is loaded from.
+    """
     digests: dict[str, dict[str, str]] = {"sha256": {}, "files": {}}
     for path in sorted(Path(folder).iterdir()):
         if path.is_file() and path.name not in UNSEALED:
@@ -173,21 +188,28 @@ def again(path) -> str:
 
 
 def verified(path) -> Path:
-    """`path`, checked against its manifest and its inputs, if it exists. Raises BadInput with what is wrong and what makes it again."""
+    """`path`, checked against its manifest and its inputs, if it exists. Raises BadInput with what
+    is wrong and what makes it again.
+    """
     if Path(path).exists():
         _verify(Path(path))
     return Path(path)
 
 
 def verified_folder(folder, partial: bool = False) -> dict:
-    """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder of a user's own. partial: an
-    adapter may have been copied without its tokenizer."""
+    """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder
+    of a user's own. partial: an adapter may have been copied without its tokenizer.
+    """
     return _verify(Path(folder), partial) if Path(folder).is_dir() else {}
 
 
 def _verify(artefact: Path, partial: bool = False) -> dict:
-    """Compare a file or folder with its manifest and with the current inputs; record it as an input of this step."""
-    manifest, here, inputs = manifest_path(artefact), run_path(artefact), _inputs.get()
+    """Compare a file or folder with its manifest and with the current inputs; record it as an input
+    of this step.
+    """
+    manifest = manifest_path(artefact)
+    here = run_path(artefact)
+    inputs = _inputs.get()
     # what an error names, and what is to be removed
     named = manifest if artefact.is_dir() else artefact
     if not manifest.exists():
@@ -211,7 +233,9 @@ def _verify(artefact: Path, partial: bool = False) -> dict:
 
 
 def other_input(artefact: Path, facts: dict) -> str | None:
-    """The first input in a file's seal that is another one now than the file was made from; None if there is none."""
+    """The first input in a file's seal that is another one now than the file was made from; None if
+    there is none.
+    """
     here = run_path(artefact)
     run = Path(*artefact.parts[: -len(Path(here).parts)]) if here else Path()
     inputs = facts.get("inputs", {}).items()
@@ -221,7 +245,9 @@ def other_input(artefact: Path, facts: dict) -> str | None:
 
 
 def _identity(artefact: Path) -> str | None:
-    """The SHA-256 of a file, or a digest of a folder's weights, by its manifest; None if its own reader would refuse that."""
+    """The SHA-256 of a file, or a digest of a folder's weights, by its manifest; None if its own
+    reader would refuse that.
+    """
     with contextlib.suppress(BadInput, OSError):
         known = read_manifest(manifest_path(artefact)).get("sha256")
         return known if isinstance(known, str) else files.digest(known)
@@ -229,7 +255,9 @@ def _identity(artefact: Path) -> str | None:
 
 
 def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
-    """What is wrong with the first file that differs from a manifest, of this file or folder; partial: `files` may be absent."""
+    """What is wrong with the first file that differs from a manifest, of this file or folder;
+    partial: `files` may be absent.
+    """
     digests = _digests(facts)
     if artefact.is_dir():
         digests.pop("", None)
@@ -248,7 +276,9 @@ def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
 
 
 def _digests(facts: dict) -> dict[str, str]:
-    """{file: SHA-256} of a manifest, "" for the file next to it; empty for a manifest.json that another program wrote."""
+    """{file: SHA-256} of a manifest, "" for the file next to it; empty for a manifest.json that
+    another program wrote.
+    """
     listed = {"": facts.get("sha256")}
     for key in ("sha256", "files"):
         listed |= facts[key] if isinstance(facts.get(key), dict) else {}
@@ -256,12 +286,16 @@ def _digests(facts: dict) -> dict[str, str]:
 
 
 def weights_digest(folder) -> dict:
-    """Digests of a trained folder's weights, after a check: training again to equal weights changes nothing downstream."""
+    """Digests of a trained folder's weights, after a check: training again to equal weights changes
+    nothing downstream.
+    """
     return (verified_folder(folder) or read_manifest(Path(folder) / FOLDERS)).get("sha256", {})
 
 
 def base_digests(model: Model | Encoder) -> list[dict]:
-    """For the tag of unfinished work: digests of the files of a model {source: {path}} whose folder has a manifest, after a check."""
+    """For the tag of unfinished work: digests of the files of a model {source: {path}} whose folder
+    has a manifest, after a check.
+    """
     path = model.source.path
     facts = verified_folder(path) if isinstance(path, str) else {}
     return [_digests(facts)] if facts else []

@@ -1,4 +1,6 @@
-"""The paths of a run under results/, by dataset, model and method; no other module builds such a path."""
+"""The paths of a run under results/, by dataset, model and method; no other module builds such a
+path.
+"""
 
 from typing import NamedTuple
 
@@ -46,18 +48,23 @@ class Cell(NamedTuple):
 
 
 def round_folder(reward: str, round: int) -> str:
-    """Folder of a later round of DPO inside its cell's folder; the first round's files are in the cell's folder itself."""
+    """Folder of a later round of DPO inside its cell's folder; the first round's files are in the
+    cell's folder itself.
+    """
     return "" if round == 1 else f"round{round}/{reward}/"
 
 
 def round_start(reward: str, round: int) -> str:
-    """Name of the confidence LLM that a round of DPO starts from: the warm start, later the result of the previous round."""
+    """Name of the confidence LLM that a round of DPO starts from: the warm start, later the result
+    of the previous round.
+    """
     return "sft" if round == 1 else f"{round_folder(reward, round)}start"
 
 
 def aligned(name: str) -> tuple[str, int | None]:
-    """(reward, round) that train a confidence LLM: 'dpo-nrd' is the result of the last round (None), 'round3/nrd/start'
-    the result of the second."""
+    """(reward, round) that train a confidence LLM: 'dpo-nrd' is the result of the last round
+    (None), 'round3/nrd/start' the result of the second.
+    """
     if name.startswith("round"):
         number, reward, _ = name.removeprefix("round").split("/")
         return reward, int(number) - 1

@@ -1,4 +1,5 @@
-"""Checks of a configuration beyond its types, before anything runs: each rule names its key in one line.
+"""Checks of a configuration beyond its types, before anything runs: each rule names its key in one
+line.
 
 The first problem ends the check, so a rule may rely on the rules before it.
 """
@@ -61,7 +62,8 @@ LAYERS = (
 )  # fmt: skip
 LONGEST_LABEL = 100  # characters
 FIRST_READ = 2**24  # bytes up to which a dry run looks into a file of JSON, CSV or TSV
-# What the rules write next to a cell's folders: in results/, results/DATASET/ and results/DATASET/MODEL/.
+# What the rules write next to a cell's folders: in results/, results/DATASET/ and
+# results/DATASET/MODEL/.
 RESERVED = {
     "datasets": {"models", "logs", "benchmarks", "metrics.csv", "tuned.yaml"},
     "models": {"prompts", "overlap.json", "overlap.manifest.json"},
@@ -70,7 +72,9 @@ RESERVED = {
 
 
 def here(more: list[str]) -> Config:
-    """The configuration of the run in this folder, with more files on top; the paper's if there is no config.yaml."""
+    """The configuration of the run in this folder, with more files on top; the paper's if there is
+    no config.yaml.
+    """
     base = Path("config.yaml")
     if not base.exists():
         say("no config.yaml in this folder: starting from the paper's configuration")
@@ -78,7 +82,9 @@ def here(more: list[str]) -> Config:
 
 
 def read_config(paths: list[str]) -> Config:
-    """The checked configuration of some files, merged as Snakemake does: later ones override keys of earlier ones."""
+    """The checked configuration of some files, merged as Snakemake does: later ones override keys
+    of earlier ones.
+    """
     return check(functools.reduce(_merged, load.in_order(paths), {}))
 
 
@@ -89,7 +95,9 @@ def _merged(base: Any, over: Any) -> Any:
 
 
 def check(config: dict[str, Any]) -> Config:
-    """The configuration, every key checked. Raises BadInput with one line that names the key and what would be right."""
+    """The configuration, every key checked. Raises BadInput with one line that names the key and
+    what would be right.
+    """
     checked = load.configuration(config)
     for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
@@ -147,11 +155,9 @@ def _at(key: str) -> Iterator[None]:
 
 
 def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
-    dataset, datasets, source = (
-        config.datasets[name],
-        config.datasets,
-        config.datasets[name].confidence_from,
-    )
+    dataset = config.datasets[name]
+    datasets = config.datasets
+    source = config.datasets[name].confidence_from
     with _at(f"{key}.task"):
         task = tasks.get(dataset.task)
     yield from _columns(key, dataset, task)
@@ -159,7 +165,8 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
     if source not in (None, *trains):
         yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trains)}"
     yield from _splits(key, dataset)
-    judged_by, fit = source or name, dataset.calibrate_on
+    judged_by = source or name
+    fit = dataset.calibrate_on
     if fit is not None and (fit not in datasets or datasets[fit].confidence_from != judged_by):
         yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
     elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
@@ -204,7 +211,8 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
         yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
     if dataset.task == "choice" and isinstance(given.get("answer"), list):
         yield f"{key}.fields.answer: task choice has one column of the right option"
-    meant, options = dataset.answer_is, dataset.options or []
+    meant = dataset.answer_is
+    options = dataset.options or []
     for option in meant.values() if isinstance(meant, dict) and options else ():
         if option not in options:
             yield f"{key}.answer_is: {option!r} is not one of the options {', '.join(options)}"
@@ -223,7 +231,8 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
 
 
 def _splits(key: str, dataset: Dataset) -> Iterator[str]:
-    splits, test = dataset.splits, dataset.splits["test"]
+    splits = dataset.splits
+    test = dataset.splits["test"]
     for split in TRAINING_SPLITS:
         shared = split in splits and splits[split].origin == test.origin
         if shared and dataset.remove_overlap:
@@ -245,7 +254,9 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
 
 
 def _model(key: str, name: str, config: Config) -> Iterator[str]:
-    model, models, served = config.models[name], config.models, picking.on_server(config, name)
+    model = config.models[name]
+    models = config.models
+    served = picking.on_server(config, name)
     with_weights = [owner for owner in models if {*models[owner].source} - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
     remedy = f"put it into an environment variable, and name that one as {key}.api.key"
@@ -271,7 +282,9 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
 
 
 def _secret(values: Any, above: str = "") -> Iterator[str]:
-    """The dotted keys in a mapping whose names say that their values are secret: api_key, X-Api-Key, accessToken, headers."""
+    """The dotted keys in a mapping whose names say that their values are secret: api_key,
+    X-Api-Key, accessToken, headers.
+    """
     named = (
         values.items()
         if isinstance(values, dict)
@@ -281,14 +294,16 @@ def _secret(values: Any, above: str = "") -> Iterator[str]:
     )
     for name, value in named:
         words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower())
-        last, before = ["", *words][-1], ["", "", *words][-2]
+        last = ["", *words][-1]
+        before = ["", "", *words][-2]
         if SECRET.fullmatch(last) and f"{before} {last}" not in NO_SECRETS:
             yield f"{above}{name}"
         yield from _secret(value, f"{above}{name}.")
 
 
 def _grading(config: Config) -> Iterator[str]:
-    spec, usable = config.grading, [name for name, model in config.models.items() if model.source]
+    spec = config.grading
+    usable = [name for name, model in config.models.items() if model.source]
     if spec is not None and spec.model not in (usable if spec.group != "nli" else [None, *usable]):
         yield f"grading.model: {spec.model!r} is not a model with weights or a server; they are {', '.join(usable)}"
     if spec is not None and (spec.group == "nli") != (spec.nli is not None):
@@ -333,14 +348,18 @@ def _combination(key: str, name: str, given: dict[str, Any], registry: Registry)
 
 
 def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
-    """A row fitted on the calibration set has only in-sample confidences there, unfit for another fit."""
+    """A row fitted on the calibration set has only in-sample confidences there, unfit for another
+    fit.
+    """
     below = [fitted for lower in registry.below(row) for fitted in registry.fitted(lower)]
     if registry.fits(row) and below:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
 
 def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> None:
-    """Checks a method's settings: only keys of its SETTINGS, each with its default's type, and those of a training."""
+    """Checks a method's settings: only keys of its SETTINGS, each with its default's type, and
+    those of a training.
+    """
     method = registry.get(name)  # BadInput for an unknown method or a broken file
     known = {key: _kind(default) for key, default in method.settings.items()}
     if method.train:
@@ -387,11 +406,10 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 
 def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     """The data that a table's methods are trained and fitted on."""
-    rows, models = [*layout.labels(table, registry)], config.models
-    with_weights, probed = (
-        registry.with_weights(rows),
-        [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states],
-    )
+    rows = [*layout.labels(table, registry)]
+    models = config.models
+    with_weights = registry.with_weights(rows)
+    probed = [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states]
     judged_by = picking.trained_on(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
     if missing and (trained := [*with_weights, *probed]):
@@ -411,8 +429,10 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
 
 def _cell(key: str, table: Table, model: str, config: Config, registry: Registry) -> Iterator[str]:
     """What the methods of a table need of a model and of the data's columns."""
-    spec, dataset = config.models[model], config.datasets[table.dataset]
-    served, columns = picking.on_server(config, model), f"datasets.{table.dataset}.fields"
+    spec = config.models[model]
+    dataset = config.datasets[table.dataset]
+    served = picking.on_server(config, model)
+    columns = f"datasets.{table.dataset}.fields"
     unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
     given = picking.given_answers(config, table.dataset, model)
     if given is None and not spec.source:
@@ -420,13 +440,12 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
     if given is None and "answer" in unnamed:
         yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
     for row in registry.bottom(layout.labels(table, registry)):
-        at, name = f"{key}.methods: {row}", registry.parse(row).method
+        at = f"{key}.methods: {row}"
+        name = registry.parse(row).method
         method = registry.get(name)
-        asks, judges, reads = (
-            method.kind == "prompted",
-            method.kind == "stated",
-            bool(method.likelihoods) or "answers" in method.states,
-        )
+        asks = method.kind == "prompted"
+        judges = method.kind == "stated"
+        reads = bool(method.likelihoods) or "answers" in method.states
         if not spec.source and (asks or reads):
             yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
         if judges and spec.confidence is None and (not spec.source or served):
@@ -466,7 +485,9 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def _texts(config: Config, registry: Registry) -> Iterator[str]:
-    """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST, pictures and a terminal."""
+    """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST,
+    pictures and a terminal.
+    """
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
         texts[f"tables.{name}.caption"] = " ".join((table.caption or "-").split())
@@ -485,7 +506,9 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def data(config: Config) -> None:
-    """Raises BadInput naming the first local file or program that is missing or does not fit the settings."""
+    """Raises BadInput naming the first local file or program that is missing or does not fit the
+    settings.
+    """
     for name, dataset in config.datasets.items():
         _there(
             f"datasets.{name}.source.path",
@@ -503,7 +526,8 @@ def data(config: Config) -> None:
         _there("grading.prompt", spec.prompt, "it")
         _there("grading.nli.path", (spec.nli or {}).get("path"), "it")
         grade_form(spec.prompt)
-    registry, what = methods.of(config), "JSON lines, CSV or Parquet"
+    registry = methods.of(config)
+    what = "JSON lines, CSV or Parquet"
     for table in (config.tables[name] for name in config.paper_tables):
         rows = registry.bottom(layout.labels(table, registry))
         for model in table.models:
@@ -542,10 +566,8 @@ def _there(key: str, path: str | None, what: str) -> None:
 
 def _one_file(key: str, dataset: Dataset) -> None:
     """Raises BadInput for splits with different names in one file: they would share its rows."""
-    path, names = (
-        dataset.source.get("path"),
-        sorted({spec.origin for spec in dataset.splits.values()}),
-    )
+    path = dataset.source.get("path")
+    names = sorted({spec.origin for spec in dataset.splits.values()})
     if (
         dataset.task in ("choice", "qa")
         and path is not None
@@ -560,7 +582,9 @@ def _one_file(key: str, dataset: Dataset) -> None:
 
 
 def rows(config: Config) -> None:
-    """Raises BadInput naming the first dataset whose local files begin with rows that its `fields` misread."""
+    """Raises BadInput naming the first dataset whose local files begin with rows that its `fields`
+    misread.
+    """
     for name, dataset in config.datasets.items():
         for split in (
             {spec.origin for spec in dataset.splits.values()}

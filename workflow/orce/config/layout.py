@@ -33,7 +33,9 @@ DATASET_LABELS = {"mmlu": "MMLU", "drop": "DROP", "reclor": "ReClor", "logiqa": 
 
 
 class Row(NamedTuple):
-    """A line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its name italic."""
+    """A line of a table: `method` is a folder under results/{dataset}/{model}/, `ours` sets its
+    name italic.
+    """
 
     model: str
     method: str
@@ -65,7 +67,9 @@ LAST = {
 
 
 class Resolved(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A table of the configuration with its rows; metric: of the last column; notes: further footnotes."""
+    """A table of the configuration with its rows; metric: of the last column; notes: further
+    footnotes.
+    """
 
     rows: list[Row]
     metric: str = "accuracy"
@@ -91,7 +95,8 @@ class Tables(Settings, kw_only=True):
         """Of some tables, by default of all."""
         from orce import methods  # numpy, which a table that has its rows does not need
 
-        registry, names = methods.of(config), names or tuple(config.paper_tables)
+        registry = methods.of(config)
+        names = names or tuple(config.paper_tables)
         return cls(
             tables={name: resolved(config.tables[name], registry) for name in names},
             order=list(names),
@@ -103,7 +108,9 @@ class Tables(Settings, kw_only=True):
 
 
 def labels(table: Table, registry: "Registry") -> dict[str, str]:
-    """Method to the label of its row. The table's `methods` may be a list, or a mapping to labels of your own."""
+    """Method to the label of its row. The table's `methods` may be a list, or a mapping to labels
+    of your own.
+    """
     chosen = table.methods or KINDS[table.kind]
     return (
         dict(chosen)
@@ -113,7 +120,9 @@ def labels(table: Table, registry: "Registry") -> dict[str, str]:
 
 
 def rows(table: Table, registry: "Registry") -> list[Row]:
-    """The table's rows, model by model. A transferred method carries the model that its confidence LLM comes from."""
+    """The table's rows, model by model. A transferred method carries the model that its confidence
+    LLM comes from.
+    """
 
     def transferred(method: str) -> str:
         below, plus, calibration = method.partition("+")
@@ -149,9 +158,7 @@ def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:
 def caption(spec: Table, models: Mapping[str, Mapping[str, str]]) -> str:
     """The spec's caption, or the paper's for that kind of table."""
     *others, last = (model_label(model, models) for model in spec.models)
-    listed, source = (
-        f"{', '.join(others)} and {last}" if others else last,
-        model_label(spec.source or "", models),
-    )
+    listed = f"{', '.join(others)} and {last}" if others else last
+    source = model_label(spec.source or "", models)
     dataset = DATASET_LABELS.get(spec.dataset, spec.dataset)
     return spec.caption or CAPTIONS[spec.kind].format(dataset=dataset, models=listed, source=source)

@@ -1,4 +1,5 @@
-"""Fills the settings of each stage (orce.settings.stage) from the configuration: a changed key reruns only what it affects.
+"""Fills the settings of each stage (orce.settings.stage) from the configuration: a changed key
+reruns only what it affects.
 
 Pure functions of a configuration that orce.config.check has checked; the rules call them.
 """
@@ -38,7 +39,8 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
 
 def model(config: Config, name: str) -> Model:
     """What a model is loaded with, from the source that its weights come from."""
-    spec, weights = config.models[name], base(config, name)
+    spec = config.models[name]
+    weights = base(config, name)
     source = config.models[weights].source
     if made(config.models[weights]):  # by a rule
         source = {"path": str(Path(converted(weights)).parent)}
@@ -63,13 +65,17 @@ def made(spec: ModelKeys) -> bool:
 
 
 def awaited(config: Config, name: str) -> str | None:
-    """The file that a job with this model waits for: the manifest of weights that are made, or fetched from the hub."""
+    """The file that a job with this model waits for: the manifest of weights that are made, or
+    fetched from the hub.
+    """
     name = base(config, name)
     return converted(name) if {"package", "hub"} & config.models[name].source.keys() else None
 
 
 def judge(config: Config, name: str) -> str:
-    """The model that is trained as confidence LLM for the answers of `name`: itself unless the config names another."""
+    """The model that is trained as confidence LLM for the answers of `name`: itself unless the
+    config names another.
+    """
     if name not in config.models:  # the NAME of a target .../sft-from-NAME/metrics.json
         raise BadInput(f"no model {name!r}; models are {', '.join(config.models)}")
     return config.models[name].confidence or name
@@ -81,7 +87,9 @@ def on_server(config: Config, name: str) -> bool:
 
 
 def gives_logprobs(config: Config, name: str) -> bool:
-    """Whether the model's server is asked for the log-probabilities of greedy answers; the check refuses an api without one."""
+    """Whether the model's server is asked for the log-probabilities of greedy answers; the check
+    refuses an api without one.
+    """
     return (api := config.models[name].api) is not None and api.logprobs is True
 
 
@@ -100,11 +108,13 @@ def trained_on(config: Config, dataset: str) -> str:
 
 
 def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
-    """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the source of its own test split.
+    """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the
+    source of its own test split.
 
     They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
     """
-    own, trained = config.datasets[dataset], config.datasets[trained_on(config, dataset)]
+    own = config.datasets[dataset]
+    trained = config.datasets[trained_on(config, dataset)]
     same = own is not trained and (own.task, own.source) == (trained.task, trained.source)
     shared = {
         name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits
@@ -160,14 +170,18 @@ def calibrated_on(config: Config, dataset: str) -> str:
 
 
 def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
-    """Cell and folder name of the confidence LLM of a method; None for a method without a trained one."""
+    """Cell and folder name of the confidence LLM of a method; None for a method without a trained
+    one.
+    """
     registry = methods.of(config)
     cell = Cell(trained_on(config, dataset), registry.parse(method).source or name)
     return (cell, folder) if (folder := registry.weights(method)) else None
 
 
 def trained_options(config: Config, method: str) -> dict[str, Any]:
-    """Options of a method's own training; optimisation settings that it does not give come from sft."""
+    """Options of a method's own training; optimisation settings that it does not give come from
+    sft.
+    """
     return written(config.sft, Optimisation.__struct_fields__) | methods.of(config).settings(method)
 
 
@@ -186,7 +200,9 @@ def trainer(training: TrainingKeys) -> Trainer:
 
 
 def speed(config: Config) -> dict[str, Any]:
-    """Options of engine, reader and trainers that change no text, no reading and no loss, by kind of work."""
+    """Options of engine, reader and trainers that change no text, no reading and no loss, by kind
+    of work.
+    """
     engine = written(config.engine, leave=("name",))
     rates = {
         f"{spec.source['server']} {spec.source['model']}": written(spec.api, RATES)
@@ -222,7 +238,8 @@ def picked(
     loads: str = "",
     **more: Any,
 ) -> T:
-    """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else a value common to all cells.
+    """The settings of a stage in a cell: each of its keys from `more`, else from `sections`, else a
+    value common to all cells.
 
     what: beginning of its progress lines. loads: the model that it loads, by default the cell's.
     """
@@ -247,7 +264,8 @@ def picked(
 
 
 def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:
-    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that they name, if any.
+    """A step's settings with `contents`, {path: digest} of the local data, weights and modules that
+    they name, if any.
 
     made: folders that a rule makes, which have a manifest for this.
     """
@@ -260,7 +278,9 @@ def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:
 
 
 def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
-    """(path, patterns of its files that count) of each local source, module and template in some settings."""
+    """(path, patterns of its files that count) of each local source, module and template in some
+    settings.
+    """
     if isinstance(value, str) and value.endswith((".py", ".j2")):
         yield value, ("*",)
     elif isinstance(value, list):

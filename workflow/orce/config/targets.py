@@ -1,4 +1,6 @@
-"""The names that the targets of a configuration may have, and what to say of a target that no rule makes."""
+"""The names that the targets of a configuration may have, and what to say of a target that no rule
+makes.
+"""
 
 import difflib
 import re
@@ -32,14 +34,16 @@ FILES = (  # of a cell, as people ask for them
 def wildcards(config: Config) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     registry = methods.of(config)
-    rewards, calibrations = either(registry.rewards), either(registry.calibrations())
+    rewards = either(registry.rewards)
+    calibrations = either(registry.calibrations())
     fitted = [name for name in registry.names("fitted") if name not in registry.calibrations()]
     combined = [name for name in fitted if registry.get(name).of]
     of_kind = {
         kind: either(registry.names(kind))
         for kind in ("prompted", "measured", "external", "stated")
     }
-    # A confidence LLM may be trained by the reward of an ablation, and for the answers of another model.
+    # A confidence LLM may be trained by the reward of an ablation, and for the answers of another
+    # model.
     stated = f"{of_kind['stated']}(-{rewards})?(-from-{either(config.models)})?"
     uncalibrated = "|".join(
         [of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, either(fitted)]
@@ -71,12 +75,16 @@ def wildcards(config: Config) -> dict[str, str]:
 
 
 def shards(number: int) -> str:
-    """A pattern for the wildcard `shard` of a rule that is divided into so many jobs: shards/0/, or nothing for one."""
+    """A pattern for the wildcard `shard` of a rule that is divided into so many jobs: shards/0/, or
+    nothing for one.
+    """
     return r"shards/\d+/" if number > 1 else "()"
 
 
 def divided(number: int, *names: str, **patterns: str) -> str:
-    """A pattern of files that are joined from so many shards: some names, in wildcards with these patterns. Of one shard, none."""
+    """A pattern of files that are joined from so many shards: some names, in wildcards with these
+    patterns. Of one shard, none.
+    """
     return "|".join(name.format(**patterns) for name in names) if number > 1 else NOTHING
 
 
@@ -86,7 +94,9 @@ def either(names: Iterable[str]) -> str:
 
 
 def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) -> None:
-    """Raises BadInput for a target that is neither a rule, nor a file that a rule makes or that is there; it says what was meant."""
+    """Raises BadInput for a target that is neither a rule, nor a file that a rule makes or that is
+    there; it says what was meant.
+    """
     rules = list(rules)
     names = {rule.name for rule in rules}
     outputs = [output for rule in rules for output in rule.output]
@@ -98,7 +108,8 @@ def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) 
 
 
 def hint(config: Config, target: str, known: Iterable[str] = ()) -> str:
-    """What was meant by a target that no rule makes; known: rules, and files that every configuration has.
+    """What was meant by a target that no rule makes; known: rules, and files that every
+    configuration has.
 
     Raises BadInput for a method whose parts are not there.
     """

@@ -1,1 +1,3 @@
-"""What comes from elsewhere: answers and confidences that somebody brings, and a model that grades answers."""
+"""What comes from elsewhere: answers and confidences that somebody brings, and a model that grades
+answers.
+"""

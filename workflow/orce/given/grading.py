@@ -1,7 +1,9 @@
-"""A grader's verdicts: whether an answer means the same as a reference of its question, and which answers mean the same.
+"""A grader's verdicts: whether an answer means the same as a reference of its question, and which
+answers mean the same.
 
-Meanings are grouped as in Farquhar et al. (2024): each answer is compared with the first answer of every group so far, and joins
-the first group with which it agrees in both directions. Answers with the same key of the task share a group from the start.
+Meanings are grouped as in Farquhar et al. (2024): each answer is compared with the first answer of
+every group so far, and joins the first group with which it agrees in both directions. Answers with
+the same key of the task share a group from the start.
 """
 
 import re
@@ -22,7 +24,8 @@ from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
 
 Items = Sequence[tuple[Sample, Example]]
-# Whether the first of two answers to a question has the meaning of the second, None for unread, and the reply.
+# Whether the first of two answers to a question has the meaning of the second, None for unread, and
+# the reply.
 Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 CPU_SECONDS = 3  # to fill in a template of a user's own
 MARKED = re.compile(
@@ -45,7 +48,9 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Verdict(Question, frozen=True, kw_only=True):
-    """A line of verdicts.jsonl. right: what the grader says, None for an unread reply; raw: the reply."""
+    """A line of verdicts.jsonl. right: what the grader says, None for an unread reply; raw: the
+    reply.
+    """
 
     right: bool | None
     raw: str
@@ -62,8 +67,9 @@ class Distinct(msgspec.Struct, frozen=True):
 
 
 class Grouped(Distinct, frozen=True, kw_only=True):
-    """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw} of two answers: whether they
-    mean the same, None for unread, and the replies in both orders."""
+    """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw}
+    of two answers: whether they mean the same, None for unread, and the replies in both orders.
+    """
 
     meanings: list[int]
     compared: list[dict[str, Any]]
@@ -75,8 +81,9 @@ class Grouped(Distinct, frozen=True, kw_only=True):
 
 
 class Form:
-    """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong = "yes", "no" %}. Raises
-    BadInput for a template that leaves out a value of `sample`."""
+    """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong
+    = "yes", "no" %}. Raises BadInput for a template that leaves out a value of `sample`.
+    """
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
         self.path = path
@@ -114,8 +121,10 @@ class Form:
             return [{"role": "user", "content": self.template.render(**values).strip()}]
 
     def verdict(self, reply: str) -> bool | None:
-        """Whether a reply says the right word; None for a reply with neither word, or both. The word stands alone, or a
-        punctuation mark or a new line follows it. What follows "Verdict:" or "The answer is" counts too."""
+        """Whether a reply says the right word; None for a reply with neither word, or both. The
+        word stands alone, or a punctuation mark or a new line follows it. What follows "Verdict:"
+        or "The answer is" counts too.
+        """
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
             verdict = verdict.strip(" \n\t\"'([*>-")
@@ -138,13 +147,17 @@ def grade_form(path: str | None = None) -> Form:
 
 
 def texts(record: Sample) -> list[tuple[str | None, bool | int]]:
-    """(answer, exact grade) of the K samples of a record, and of its greedy answer where it has one."""
+    """(answer, exact grade) of the K samples of a record, and of its greedy answer where it has
+    one.
+    """
     greedy = [] if record.greedy is UNSET else [(record.greedy.answer, record.greedy.correct)]
     return [*zip(record.answers, record.correct, strict=True), *greedy]
 
 
 def question(answer: str, example: Example, task: Task) -> Question:
-    """What the grader is asked: an option shows its letter, commas join several spans of one reference."""
+    """What the grader is asked: an option shows its letter, commas join several spans of one
+    reference.
+    """
     given = (
         example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
     )
@@ -162,7 +175,9 @@ def question(answer: str, example: Example, task: Task) -> Question:
 def graded(
     items: Items, verdicts: Sequence[Verdict], task: Task
 ) -> tuple[list[Sample], list[dict], Counter]:
-    """The records with the grader's grades, the answers that it grades otherwise than the task, and counts of answers."""
+    """The records with the grader's grades, the answers that it grades otherwise than the task, and
+    counts of answers.
+    """
     by_question = {Question(v.question, v.references, v.answer): v for v in verdicts}
     counts = Counter(
         asked=len(by_question),
@@ -170,7 +185,8 @@ def graded(
         only_grader=0,
         only_exact=0,
     )
-    records, differ = [], {}
+    records = []
+    differ = {}
     for record, example in items:
         grades: list[Any] = []
         for answer, exact in texts(record):
@@ -201,8 +217,10 @@ def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
 
 
 def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
-    """The groups of each question's answers; a comparison is unread if one order is unread and the other is not a no. One
-    more answer of every question is compared at a time, so that a chunk's comparisons are made together."""
+    """The groups of each question's answers; a comparison is unread if one order is unread and the
+    other is not a no. One more answer of every question is compared at a time, so that a chunk's
+    comparisons are made together.
+    """
     made = [
         Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk
     ]
@@ -219,7 +237,8 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
         for (item, first), two in zip(
             pairs, zip(replies[::2], replies[1::2], strict=True), strict=True
         ):
-            read, raw = [same for same, _ in two], [text for _, text in two]
+            read = [same for same, _ in two]
+            raw = [text for _, text in two]
             same = None if None in read and False not in read else all(read)
             item.compared.append({"places": [first, index], "same": same, "raw": raw})
             if same:
@@ -230,7 +249,9 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
 
 
 def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample:
-    """A record of samples.jsonl with the group of each sample, None for an unread one, and of its greedy answer."""
+    """A record of samples.jsonl with the group of each sample, None for an unread one, and of its
+    greedy answer.
+    """
     groups = dict(zip(distinct(record, example, task), item.meanings, strict=True))
     meanings = [
         None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)
@@ -240,11 +261,14 @@ def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample
 
 
 class ByMeaning:
-    """A task for methods that compare a record's answers: its `key` is the group, where the record has its groups."""
+    """A task for methods that compare a record's answers: its `key` is the group, where the record
+    has its groups.
+    """
 
     def __init__(self, task: Task, record: Sample):
         meanings = [] if record.meanings is UNSET else record.meanings
-        self.task, self.groups = task, dict(zip(record.answers, meanings, strict=False))
+        self.task = task
+        self.groups = dict(zip(record.answers, meanings, strict=False))
         if meanings and record.greedy is not UNSET:
             self.groups[record.greedy.answer] = cast(Any, record.greedy.meaning)
 

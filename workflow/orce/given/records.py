@@ -1,8 +1,9 @@
 """Answers and confidences made elsewhere, in place of stage one or of a method of this package.
 
-A record of given answers has an id and either `answers` (the K samples), with `correct` (K judgements) and `greedy` (the
-greedy answer, as a text or {answer, correct}), or one `answer` with `correct`. Without judgements the task compares with
-its references. A record of given confidences has an id and `confidence`, and may have `answer` and `correct`.
+A record of given answers has an id and either `answers` (the K samples), with `correct` (K
+judgements) and `greedy` (the greedy answer, as a text or {answer, correct}), or one `answer` with
+`correct`. Without judgements the task compares with its references. A record of given confidences
+has an id and `confidence`, and may have `answer` and `correct`.
 """
 
 from pathlib import Path
@@ -20,7 +21,9 @@ from orce.tasks.rows import Question, Record
 
 
 def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
-    """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the line."""
+    """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the
+    line.
+    """
     records: dict[str, tuple[str, Record]] = {}
     columns = (
         None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
@@ -44,7 +47,8 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
         )
     for example in examples:
         where, record = records[example["id"]]
-        asked, own = record.get("question"), " ".join(example["question"].casefold().split())
+        asked = record.get("question")
+        own = " ".join(example["question"].casefold().split())
         given = " ".join(asked.casefold().split()) if isinstance(asked, str) else own
         # either may have an instruction or a passage around it
         if given not in own and own not in given:
@@ -55,10 +59,13 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
 
 
 def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
-    """The record of samples.jsonl made from given answers. Without `greedy`, the first of the answers counts as the greedy one. An
-    empty answer, or null, counts as wrong; `judged` is true where judgements came with the answers."""
+    """The record of samples.jsonl made from given answers. Without `greedy`, the first of the
+    answers counts as the greedy one. An empty answer, or null, counts as wrong; `judged` is true
+    where judgements came with the answers.
+    """
     if given.samples is None:
-        where, keys = given.where.removeprefix("record"), ", ".join(given.more)
+        where = given.where.removeprefix("record")
+        keys = ", ".join(given.more)
         raise BadInput(
             f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {keys}".removeprefix(
                 ": "
@@ -109,8 +116,11 @@ def scored(record: Sample, answer: str | None, example: Example, task: Task) -> 
 def confidence(
     where: str, record: Record, greedy: Greedy, example: Example, task: Task
 ) -> Confidence:
-    """The record of confidences.jsonl made from a given record: of its own answer, or else of the greedy answer."""
-    stated, judgement = tables.probability(where, record["confidence"]), greedy
+    """The record of confidences.jsonl made from a given record: of its own answer, or else of the
+    greedy answer.
+    """
+    stated = tables.probability(where, record["confidence"])
+    judgement = greedy
     answer, correct = rows.answered(where, record).own
     if answer not in (None, greedy.answer, greedy.raw):
         judgement = judged(where, answer, correct, example, task)

@@ -1,7 +1,9 @@
-"""The paper's printed numbers next to ours: inside our 95 % interval, outside it, undefined, or not run.
+"""The paper's printed numbers next to ours: inside our 95 % interval, outside it, undefined, or not
+run.
 
-A published cell is recognised by its metrics.json, results/{dataset}/{model}/{method}/, whatever the config calls its
-tables: a demo with an ablation of its own on another dataset is not compared with the paper's ablation.
+A published cell is recognised by its metrics.json, results/{dataset}/{model}/{method}/, whatever
+the config calls its tables: a demo with an ablation of its own on another dataset is not compared
+with the paper's ablation.
 """
 
 import csv
@@ -39,15 +41,19 @@ SPECS = {
     "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
     "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
 }
-# The paper does not print the sizes; its correlations and p-values imply them (tests/test_published.py).
+# The paper does not print the sizes; its correlations and p-values imply them
+# (tests/test_published.py).
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
 # Our key for a published column, if it differs: the paper's E-AURC subtracts the analytic optimum.
 OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
 # the paper rounds to three decimals, so its value may lie this far from what it prints
 ROUNDING = 0.0005
 SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
-INSIDE, OUTSIDE, NO_INTERVAL = "inside the interval", "outside by", "no interval"
-UNDEFINED, NOT_RUN = "undefined", "not run"
+INSIDE = "inside the interval"
+OUTSIDE = "outside by"
+NO_INTERVAL = "no interval"
+UNDEFINED = "undefined"
+NOT_RUN = "not run"
 
 
 class Compared(NamedTuple):
@@ -67,8 +73,10 @@ class Compared(NamedTuple):
     n_published: int = 0
 
     def with_ours(self, metrics: CellMetrics) -> "Compared":
-        key, printed = OUR_KEYS.get(self.metric, self.metric), float(self.published)
-        value, bounds = metrics.value(key), metrics.interval(key)
+        key = OUR_KEYS.get(self.metric, self.metric)
+        printed = float(self.published)
+        value = metrics.value(key)
+        bounds = metrics.interval(key)
         low, high = bounds or (None, None)
         ours = self._replace(reproduced=value, low=low, high=high, n=metrics.n)
         if value is None:
@@ -92,18 +100,24 @@ class Compared(NamedTuple):
 
 
 def decimals(value: float | None, sign: str = "") -> str:
-    """Three decimals as in the paper, and never a negative zero; -- for None. sign: "+" for differences."""
+    """Three decimals as in the paper, and never a negative zero; -- for None. sign: "+" for
+    differences.
+    """
     return "--" if value is None else f"{round(value, 3) + 0.0:{sign}.3f}"
 
 
 def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
-    """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and underlined columns."""
+    """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and
+    underlined columns.
+    """
     with open(PUBLISHED / f"{name}.csv", encoding="utf-8", newline="") as handle:
         return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
 
 
 def columns(name: str) -> list[layout.Column]:
-    """The columns of a table that are compared: all but the p-values, which depend on the sample's size."""
+    """The columns of a table that are compared: all but the p-values, which depend on the sample's
+    size.
+    """
     return [column for column in SPECS[name].columns if column.key != "p"]
 
 
@@ -111,12 +125,11 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
     """Every published number, in the order of the paper, with ours; metrics: by path."""
     compared = []
     for name, spec in SPECS.items():
-        printed, size = published(name), SIZES[spec.dataset]
+        printed = published(name)
+        size = SIZES[spec.dataset]
         for row in spec.rows:
-            where, ours = (
-                (name, row.model, row.method),
-                metrics.get(layout.metrics_path(spec.dataset, row)),
-            )
+            where = (name, row.model, row.method)
+            ours = metrics.get(layout.metrics_path(spec.dataset, row))
             texts = printed[row.model, row.method]
             values = [
                 Compared(*where, column.key, texts[column.key], n_published=size)
@@ -132,7 +145,9 @@ def in_this_run(compared: list[Compared]) -> list[Compared]:
 
 
 def summary(compared: list[Compared]) -> str:
-    """One sentence: how many published values are inside, outside, not run; one more where the test sets differ in size."""
+    """One sentence: how many published values are inside, outside, not run; one more where the test
+    sets differ in size.
+    """
     counts = Counter(
         OUTSIDE if value.verdict.startswith(OUTSIDE) else value.verdict for value in compared
     )
@@ -159,13 +174,15 @@ def to_csv(compared: list[Compared]) -> str:
 
 
 def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
-    """The published values as tables to print: {name, titles, blocks: [{label, lines: [{label, cells}], height}]}.
+    """The published values as tables to print: {name, titles, blocks: [{label, lines: [{label,
+    cells}], height}]}.
 
     height: in lines of print, as a value stands over its interval.
     """
     tables = []
     for name, in_table in groupby(compared, key=attrgetter("table")):
-        labels, blocks = {row[:2]: row.label for row in SPECS[name].rows}, []
+        labels = {row[:2]: row.label for row in SPECS[name].rows}
+        blocks = []
         for model, in_block in groupby(in_table, key=attrgetter("model")):
             by_method = groupby(in_block, key=attrgetter("method"))
             lines = [

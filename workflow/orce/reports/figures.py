@@ -1,4 +1,5 @@
-"""The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the rewards prefer.
+"""The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the
+rewards prefer.
 
 A missing or undefined result is named in its picture and does not stop the others.
 """
@@ -29,7 +30,9 @@ from orce.settings.stage import Pictured, Pictures
 # without dates and versions: equal bytes
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
 COLUMN, PAGE = 3.3, 6.9  # inches
-BLACK, GREY, QUIET = "#000000", "#767676", "#4d4d4d"
+BLACK = "#000000"
+GREY = "#767676"
+QUIET = "#4d4d4d"
 
 
 class Look(NamedTuple):
@@ -39,10 +42,11 @@ class Look(NamedTuple):
 
 
 def _looks() -> dict[str, Look]:
-    """The lines of looks.csv; a dash is a style of matplotlib's, or the lengths of ink and gap in turn.
+    """The lines of looks.csv; a dash is a style of matplotlib's, or the lengths of ink and gap in
+    turn.
 
-    The colours are Okabe and Ito's, distinct for any colour vision (Wong, Nature Methods 8, 441, 2011); marker and dash
-    distinguish them in black and white too.
+    The colours are Okabe and Ito's, distinct for any colour vision (Wong, Nature Methods 8, 441,
+    2011); marker and dash distinguish them in black and white too.
     """
     with open(Path(__file__).with_name("looks.csv"), newline="") as handle:
         rows = [*csv.DictReader(handle)]
@@ -63,9 +67,11 @@ CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, 
 
 
 def look(method: str) -> Look:
-    """A transferred judge (-from-MODEL) looks like the model's own, and a calibration differs from its method in the dash.
+    """A transferred judge (-from-MODEL) looks like the model's own, and a calibration differs from
+    its method in the dash.
 
-    A method that is not listed has a spare look, chosen by its name and so the same in every picture.
+    A method that is not listed has a spare look, chosen by its name and so the same in every
+    picture.
     """
     below, _, calibration = method.partition("+")
     name = below.partition("-from-")[0]
@@ -98,7 +104,9 @@ def drawable(text: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A label as matplotlib draws it literally: without formulas between dollars, and never hidden from a legend."""
+    """A label as matplotlib draws it literally: without formulas between dollars, and never hidden
+    from a legend.
+    """
     text = drawable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
@@ -138,17 +146,20 @@ def _say(axes, text: str) -> None:
     )
 
 
-# Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide as the page
+# Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide
+# as the page
 
 PER_ROW = 4
 ROW_HEIGHT, LEGEND_HEIGHT = 1.78, 0.55  # inches
 DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
 # points squared: the circle of all items, and the smallest visible one
-LARGEST, SMALLEST = 130.0, 3.0
+LARGEST = 130.0
+SMALLEST = 3.0
 
 
 def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
-    """One panel per method: a circle per bin, its area the number of items, with a line to the diagonal.
+    """One panel per method: a circle per bin, its area the number of items, with a line to the
+    diagonal.
 
     Above it the method in bold, its ECE, then its caveats; all titles are as high as the highest.
     """
@@ -181,7 +192,8 @@ def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
         _, count, confidence, accuracy = metrics.reliability_bins(
             curve.stated.confidence, curve.stated.correct
         )
-        color, area = look(curve.method).color, SMALLEST + LARGEST * count / count.sum()
+        color = look(curve.method).color
+        area = SMALLEST + LARGEST * count / count.sum()
         panel.vlines(
             confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2
         )
@@ -196,7 +208,8 @@ def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
     gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
     handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap]
     for share in (0.1, 0.5, 1.0) if n else ():
-        size, label = (SMALLEST + LARGEST * share) ** 0.5, f"{share * n:,.0f} of {n:,} items"
+        size = (SMALLEST + LARGEST * share) ** 0.5
+        label = f"{share * n:,.0f} of {n:,} items"
         circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "markersize": size}
         handles.append(Line2D([], [], linewidth=0, label=label, **circle))
     figure.legend(handles=handles, loc="outside lower center", ncols=5)
@@ -207,7 +220,8 @@ def _caption(stated: Stated | None) -> list[str]:
     """The ECE of a method and its caveats, in lines as wide as its panel."""
     if stated is None:
         return [""]
-    n, both = len(stated.ids), (stated.confidence, stated.correct)
+    n = len(stated.ids)
+    both = (stated.confidence, stated.correct)
     why = metrics.undefined_reason("spearman", *both) if stated.unread != n else ""
     caveats = [f"{stated.unread} of {n} unread" if stated.unread else "", why]
     ece = f"ECE {metrics.expected_calibration_error(*both):.3f}"
@@ -232,7 +246,8 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
         ylabel="Risk (error rate)",
         title=literal(cell.label),
     )
-    read, title = [(curve, curve.stated) for curve in series if curve.stated], "AURC"
+    read = [(curve, curve.stated) for curve in series if curve.stated]
+    title = "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
         for name, order, dash in (
@@ -248,13 +263,15 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
     else:
         _say(axes, "no confidences")
     for number, (curve, stated) in enumerate(read):
-        (color, marker, dash), n = look(curve.method), len(stated.ids)
+        (color, marker, dash) = look(curve.method)
+        n = len(stated.ids)
         other = OTHER if usual and stated.answers != usual.answers else ""
         unread = f" ({stated.unread} unread)" if stated.unread else ""
         label = (
             f"{curve.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
         )
-        # Marks of different methods are at different coverages, so that one curve does not hide another's.
+        # Marks of different methods are at different coverages, so that one curve does not hide
+        # another's.
         at = np.unique(
             (n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)
         ).tolist()
@@ -277,18 +294,22 @@ def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
 
 
 def most_judged(stated: list[Stated]) -> Stated:
-    """Confidences in the answers that most methods share: the random and the perfect order are drawn for them."""
+    """Confidences in the answers that most methods share: the random and the perfect order are
+    drawn for them.
+    """
     counts = Counter(tuple(method.answers) for method in stated)
     return max(stated, key=lambda method: counts[tuple(method.answers)])
 
 
-# What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank, so that the numeric ranking
-# difference (NRD) cannot distinguish them, although only one improves the order of the whole set. (a), (b): a synthetic
-# reference set, ten steps of kappa with confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
+# What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank,
+# so that the numeric ranking difference (NRD) cannot distinguish them, although only one improves
+# the order of the whole set. (a), (b): a synthetic reference set, ten steps of kappa with
+# confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
 
 KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
 CONFIDENCE = np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8])
-NEW_KAPPA, CANDIDATES = 0.45, {"a": 0.25, "b": 0.55}
+NEW_KAPPA = 0.45
+CANDIDATES = {"a": 0.25, "b": 0.55}
 PERCENTS = np.arange(101) / 100
 
 
@@ -315,7 +336,8 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
     example[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
     _curves(example, CONFIDENCE, KAPPA, NEW_KAPPA, color=BLACK)
     for name, value in CANDIDATES.items():
-        (color, marker, _), at = LOOKS[f"candidate {name}"], np.array([value])
+        (color, marker, _) = LOOKS[f"candidate {name}"]
+        at = np.array([value])
         (sc,), (nrd,) = both_rewards(CONFIDENCE, KAPPA, at, NEW_KAPPA)
         label = f"$c^{{({name})}}={value}$: NRD {nrd:+.0f}, SC {sc:+.4f}".replace("-", "−")
         reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)

@@ -1,4 +1,6 @@
-"""A metrics.json, or the extra.json beside it, as tables and summaries read it; the rows that a run has so far, as text."""
+"""A metrics.json, or the extra.json beside it, as tables and summaries read it; the rows that a run
+has so far, as text.
+"""
 
 import contextlib
 import importlib.metadata
@@ -38,8 +40,10 @@ ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 @dataclass(frozen=True)
 class CellMetrics:
-    """values: of each metric, of a correlation its rho, and of `spearman` also as its columns rho and p; None where it is
-    undefined. mean: the same items read by the mean of each distribution, where a model has one. The rest as in metrics.json."""
+    """values: of each metric, of a correlation its rho, and of `spearman` also as its columns rho
+    and p; None where it is undefined. mean: the same items read by the mean of each distribution,
+    where a model has one. The rest as in metrics.json.
+    """
 
     path: str
     values: dict[str, float | None]
@@ -59,7 +63,9 @@ class CellMetrics:
 
     @classmethod
     def of(cls, path: str, written: dict[str, Any]) -> Self:
-        """The metrics in a JSON object as `orce.metrics.summary` makes it. Raises BadInput naming `path` for another."""
+        """The metrics in a JSON object as `orce.metrics.summary` makes it. Raises BadInput naming
+        `path` for another.
+        """
         try:
             values = {
                 name: value
@@ -109,7 +115,8 @@ def read(path: str | Path) -> CellMetrics:
         raise BadInput(
             f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`"
         ) from None
-    here, own = store.run_path(path), Cell(metrics.dataset, metrics.model).metrics(metrics.method)
+    here = store.run_path(path)
+    own = Cell(metrics.dataset, metrics.model).metrics(metrics.method)
     if here and metrics.method and Path(here).parent != Path(own).parent:
         raise BadInput(f"{path}: holds the numbers of {own}; {store.again(path)}")
     return metrics
@@ -127,18 +134,17 @@ def signs_of(metrics: CellMetrics) -> list[str]:
 
 
 def rows_so_far(cell: Path) -> list[str]:
-    """The text of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if there is none.
+    """The text of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if
+    there is none.
 
-    Methods stand in the order of the paper's tables, the configuration's own after them. Damaged files are left out: the
-    stages that need them say so.
+    Methods stand in the order of the paper's tables, the configuration's own after them. Damaged
+    files are left out: the stages that need them say so.
     """
     rows = []
     for path in cell.glob("*/metrics.json"):
         with contextlib.suppress(OSError, ValueError):
-            method, metrics = (
-                path.parent.name,
-                CellMetrics.of(str(path), json.loads(path.read_text())),
-            )
+            method = path.parent.name
+            metrics = CellMetrics.of(str(path), json.loads(path.read_text()))
             stem = method.partition("-from-")[0]
             rows.append((ORDER.index(stem) if stem in ORDER else len(ORDER), method, metrics))
     lines = []
@@ -164,7 +170,8 @@ def rows_so_far(cell: Path) -> list[str]:
 def provenance(
     options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str
 ) -> dict[str, Any]:
-    """The record in a metrics.json of how its numbers were made: `config_digest` is of the settings, costs are of the inputs.
+    """The record in a metrics.json of how its numbers were made: `config_digest` is of the
+    settings, costs are of the inputs.
 
     options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
     """

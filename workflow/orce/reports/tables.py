@@ -1,4 +1,6 @@
-"""The paper's tables from metrics.json files: LaTeX, PDF and HTML, with the published numbers beside them."""
+"""The paper's tables from metrics.json files: LaTeX, PDF and HTML, with the published numbers
+beside them.
+"""
 
 import json
 import math
@@ -61,8 +63,9 @@ class Number(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One row with its numbers. `sign`: of a row that is not ranked, as too many of its confidences were replaced, or as they
-    have collapsed."""
+    """One row with its numbers. `sign`: of a row that is not ranked, as too many of its confidences
+    were replaced, or as they have collapsed.
+    """
 
     row: Row
     cells: list[Number]
@@ -88,7 +91,9 @@ class Table(NamedTuple):
 
 
 class Content(NamedTuple):
-    """Tables by name, the metrics of their rows by path, and the provenance that is printed on the pages, (name, value)."""
+    """Tables by name, the metrics of their rows by path, and the provenance that is printed on the
+    pages, (name, value).
+    """
 
     tables: dict[str, Table]
     metrics: Mapping[str, CellMetrics]
@@ -99,8 +104,11 @@ ACCEPTED = "DPO sees the SC reward's pairs that raise the correlation of the gen
 
 
 def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
-    """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics file."""
-    by_path, filled = metrics_file.collect(metrics), {}
+    """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics
+    file.
+    """
+    by_path = metrics_file.collect(metrics)
+    filled = {}
     if partial := [
         path for path, cell in by_path.items() if "config_digest" not in cell.provenance
     ]:
@@ -109,7 +117,8 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
         )
     digests = [cell.provenance["config_digest"] for cell in by_path.values()]
     for name in settings.order:
-        spec, task = settings.tables[name], tasks.get(settings.tasks[settings.tables[name].dataset])
+        spec = settings.tables[name]
+        task = tasks.get(settings.tasks[settings.tables[name].dataset])
         differences = _differences(spec, set(confidences), settings.unparsed_confidence)
         notes = selection_notes(spec, settings.accept) + differences
         label = spec.label or f"tab:{name}"
@@ -145,10 +154,8 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
     compared = comparison.compare(content.metrics)
-    summary, shown = (
-        comparison.summary(compared),
-        compared if comparison.in_this_run(compared) else [],
-    )
+    summary = comparison.summary(compared)
+    shown = compared if comparison.in_this_run(compared) else []
     document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
     by_table = [
         (name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)
@@ -179,7 +186,9 @@ def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[st
 
 
 def seal_by_name(written: Mapping[str, Path], settings: Tables) -> None:
-    """A seal beside each table or document of build_tables and build_document, for its files of all formats."""
+    """A seal beside each table or document of build_tables and build_document, for its files of all
+    formats.
+    """
     by_name: dict[Path, list[Path]] = {}
     for path in written.values():
         by_name.setdefault(store.manifest_path(path), []).append(path)
@@ -189,7 +198,8 @@ def seal_by_name(written: Mapping[str, Path], settings: Tables) -> None:
 
 def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
-    by_row, blocks = {}, []
+    by_row = {}
+    blocks = []
     for row in spec.rows:
         path = layout.metrics_path(spec.dataset, row)
         if path not in metrics:
@@ -198,7 +208,8 @@ def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> 
             )
         by_row[row] = metrics[path]
     for model, rows in groupby(spec.rows, key=lambda row: row.model):
-        label, block = layout.model_label(model, models), {row: by_row[row] for row in rows}
+        label = layout.model_label(model, models)
+        block = {row: by_row[row] for row in rows}
         means = {row: mean for row, cell in block.items() if (mean := second_reading(cell))}
         blocks += [
             _block(*both, spec.columns)
@@ -242,7 +253,8 @@ def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
 
 
 def _number(key: str, mark: str, metrics: CellMetrics) -> Number:
-    value, bounds = metrics.value(key), metrics.interval(key)
+    value = metrics.value(key)
+    bounds = metrics.interval(key)
     if value is None:
         return Number(UNDEFINED, mark, hint=metrics.reason(key))
     if key == "p":
@@ -258,8 +270,9 @@ def _number(key: str, mark: str, metrics: CellMetrics) -> Number:
 def marks(values: Sequence[float | None], best: str | None) -> list[str]:
     """'best', 'second' or '' for each value, from unrounded values.
 
-    Equal values share a mark, and the next distinct value is second. None and NaN are never marked, nor is a column in
-    which every value is the same. `best` is 'max', 'min', or None for a column without marks.
+    Equal values share a mark, and the next distinct value is second. None and NaN are never marked,
+    nor is a column in which every value is the same. `best` is 'max', 'min', or None for a column
+    without marks.
     """
     sign = -1.0 if best == "max" else 1.0
     ranked = [
@@ -294,7 +307,9 @@ COUNTED: dict[str, Callable[[CellMetrics], int]] = {
 
 
 def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]:
-    """How many items, one standard error, what could not be read, which rows are not ranked, why a value is missing."""
+    """How many items, one standard error, what could not be read, which rows are not ranked, why a
+    value is missing.
+    """
 
     def listed(texts: Mapping[Row, str]) -> str:
         """The texts of some rows, by model."""
@@ -366,7 +381,9 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
 
 
 def selection_notes(spec: Resolved, accept: str) -> list[str]:
-    """What an ablation says where `dpo.accept` selects the pairs of its rewards differently (docs/choices.md)."""
+    """What an ablation says where `dpo.accept` selects the pairs of its rewards differently
+    (docs/choices.md).
+    """
     return [ACCEPTED] if spec.kind == "ablation" and accept == "improving" else []
 
 
@@ -375,7 +392,8 @@ def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
     by_model: dict[str, list[str]] = {}
     for row in spec.rows if spec.kind == "ablation" else []:
         cell = Cell(spec.dataset, row.model)
-        path, base = cell.confidences(row.method), cell.confidences("orce")
+        path = cell.confidences(row.method)
+        base = cell.confidences("orce")
         if path == base or not given.issuperset((path, base)):
             continue
         own, orce = (read_stated(name, unparsed) for name in (path, base))
@@ -413,14 +431,18 @@ def rendered(template: str, **values) -> str:
 
 
 def _pdf(**document) -> bytes:
-    """Set by typst, whose wheel brings the compiler and its fonts; characters that they lack come from matplotlib's."""
+    """Set by typst, whose wheel brings the compiler and its fonts; characters that they lack come
+    from matplotlib's.
+    """
     import matplotlib
     import typst
 
     from orce.reports import figures
 
     def printable(value):
-        """The same with an en dash for --, and with code points for characters that no font here has."""
+        """The same with an en dash for --, and with code points for characters that no font here
+        has.
+        """
         if isinstance(value, str):
             return figures.drawable(value).replace("--", "–")
         value = value._asdict() if hasattr(value, "_asdict") else value
@@ -429,10 +451,8 @@ def _pdf(**document) -> bytes:
         return [printable(item) for item in value] if isinstance(value, list | tuple) else value
 
     data = {"fonts": ["New Computer Modern", *figures.style()["font.family"]], **document}
-    fonts, inputs = (
-        [Path(matplotlib.get_data_path(), "fonts", "ttf")],
-        {"data": json.dumps(printable(data))},
-    )
+    fonts = [Path(matplotlib.get_data_path(), "fonts", "ttf")]
+    inputs = {"data": json.dumps(printable(data))}
     return typst.compile(
         TEMPLATES / "tables.typ", format="pdf", font_paths=fonts, sys_inputs=inputs
     )

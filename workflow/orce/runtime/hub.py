@@ -4,10 +4,13 @@ from orce.errors import BadInput, one_line
 
 
 def raise_refusal(error: BaseException | None, what: str, hub: str, revision: str | None) -> None:
-    """Raises BadInput with the remedy if the hub itself refused `what`, a data set or a model: no other way of reading can help."""
+    """Raises BadInput with the remedy if the hub itself refused `what`, a data set or a model: no
+    other way of reading can help.
+    """
     from huggingface_hub import errors
 
-    revision, gated = revision or "main", "is a gated dataset" in str(error)
+    revision = revision or "main"
+    gated = "is a gated dataset" in str(error)
     while error is not None:
         reason = one_line(error.__cause__ or error)
         refusals = {  # the first that holds; a gated repository is not found either

@@ -1,8 +1,10 @@
-"""Lease GPUs of this machine for the life of a command: ``python -m orce.runtime.lease N[/WANTED] -- COMMAND ...``.
+"""Lease GPUs of this machine for the life of a command: ``python -m orce.runtime.lease N[/WANTED]
+-- COMMAND ...``.
 
-Snakemake counts GPUs (``--resources gpu=4``) but assigns none to a job. This launcher does, with one file lock
-per device. Everything that COMMAND starts inherits the locks, so a device is free again once the last of these
-processes has ended, for whatever reason. The kernel keeps the locks: there is nothing to clean up (docs/one-node.md).
+Snakemake counts GPUs (``--resources gpu=4``) but assigns none to a job. This launcher does, with
+one file lock per device. Everything that COMMAND starts inherits the locks, so a device is free
+again once the last of these processes has ended, for whatever reason. The kernel keeps the locks:
+there is nothing to clean up (docs/one-node.md).
 """
 
 import contextlib
@@ -30,7 +32,9 @@ LOWER = "lower gpus and training.gpus in the configuration (0 where device is cp
 
 
 def visible() -> tuple[list[str], str]:
-    """Ids of the GPUs that a job started from here may use, and where they were read, in words for an error message."""
+    """Ids of the GPUs that a job started from here may use, and where they were read, in words for
+    an error message.
+    """
     if (value := os.environ.get(SELECTOR)) is not None:
         # As in CUDA, the first entry that is not a device (-1, say) ends the list.
         entries = itertools.takewhile(DEVICE.fullmatch, map(str.strip, value.split(",")))
@@ -51,13 +55,18 @@ def visible() -> tuple[list[str], str]:
 
 
 def lease(devices: list[str], count: int) -> list[str]:
-    """Wait for `count` free devices, lock them for this process and its children, and set the environment variables."""
-    folder, taken, poll = _folder(devices), [], 0.05
-    # Only the job at the head of the queue collects devices, so jobs with one GPU cannot starve a job that needs two.
-    # Jobs that see other devices have a queue of their own.
+    """Wait for `count` free devices, lock them for this process and its children, and set the
+    environment variables.
+    """
+    folder = _folder(devices)
+    taken = []
+    poll = 0.05
+    # Only the job at the head of the queue collects devices, so jobs with one GPU cannot starve a
+    # job that needs two. Jobs that see other devices have a queue of their own.
     queue = f"queue-{zlib.crc32(','.join(devices).encode()):08x}"
     turn = _lock(folder, queue)
-    started, patience = time.monotonic(), PATIENCE
+    started = time.monotonic()
+    patience = PATIENCE
     while turn is None or not (taken := _take(folder, devices, count)):
         if (waited := time.monotonic() - started) > patience:
             users = ", ".join(
@@ -76,8 +85,11 @@ def lease(devices: list[str], count: int) -> list[str]:
 
 
 def _folder(devices: list[str]) -> Path:
-    """Folder of the locks, one per user and machine; inside a lease, a folder that only its own jobs share."""
-    outer, ids = os.environ.get("ORCE_LEASE_FOLDER"), os.environ.get("ORCE_LEASE", "").split(",")
+    """Folder of the locks, one per user and machine; inside a lease, a folder that only its own
+    jobs share.
+    """
+    outer = os.environ.get("ORCE_LEASE_FOLDER")
+    ids = os.environ.get("ORCE_LEASE", "").split(",")
     if outer and set(devices) <= set(ids):
         folder = Path(outer) / f"within-{ids[0].replace('/', '_')}"
     # not in $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not
@@ -97,7 +109,9 @@ def _folder(devices: list[str]) -> Path:
 
 
 def _lock(folder: Path, name: str) -> int | None:
-    """Descriptor of the locked file of a device or queue, or None if another process holds the lock."""
+    """Descriptor of the locked file of a device or queue, or None if another process holds the
+    lock.
+    """
     path = folder / name.replace("/", "_")  # MIG-GPU-.../1/0, as older drivers write it
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -112,7 +126,9 @@ def _lock(folder: Path, name: str) -> int | None:
 
 
 def _take(folder: Path, devices: list[str], count: int) -> list[str]:
-    """Lock `count` free devices, or none: two jobs that each held one and waited for another would deadlock."""
+    """Lock `count` free devices, or none: two jobs that each held one and waited for another would
+    deadlock.
+    """
     free = {device: handle for device in devices if (handle := _lock(folder, device)) is not None}
     used = _marked(folder) if len(free) >= count else {}
     taken = [device for device in free if device not in used][:count]
@@ -127,10 +143,12 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
 
 
 def _marked(folder: Path) -> dict[str, str]:
-    """Leased devices and a process that uses each, found by the environment of this machine's processes.
+    """Leased devices and a process that uses each, found by the environment of this machine's
+    processes.
 
-    Python's subprocess and spawn close inherited files, so a worker of vllm or torchrun does not inherit the lock.
-    If its parent is killed, the worker still uses the GPU, and only its environment shows it.
+    Python's subprocess and spawn close inherited files, so a worker of vllm or torchrun does not
+    inherit the lock. If its parent is killed, the worker still uses the GPU, and only its
+    environment shows it.
     """
     users: dict[str, str] = {}
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -146,7 +164,8 @@ def _marked(folder: Path) -> dict[str, str]:
 
 def main(argv: list[str]) -> int:
     """Replace this process by the command, with its GPUs. Returns an exit code only if that fails."""
-    numbers, command = argv[0].split("/") if argv else [], argv[2:]
+    numbers = argv[0].split("/") if argv else []
+    command = argv[2:]
     try:
         if (
             not command
@@ -157,7 +176,8 @@ def main(argv: list[str]) -> int:
             raise BadInput(
                 "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)"
             )
-        count, wanted = int(numbers[0]), int(numbers[-1])
+        count = int(numbers[0])
+        wanted = int(numbers[-1])
         if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
             raise BadInput(
                 f"this job needs {in_words(wanted)} and --resources gpu={count} leaves it {count}; ask for at least "
@@ -169,8 +189,9 @@ def main(argv: list[str]) -> int:
                 f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); {LOWER}, or run it "
                 "where there are more"
             )
-        # If exactly as many devices are visible as needed, SLURM, a container or the user has chosen them. There is
-        # nothing to lock: under cgroups the only device of every job is called 0.
+        # If exactly as many devices are visible as needed, SLURM, a container or the user has
+        # chosen them. There is nothing to lock: under cgroups the only device of every job is
+        # called 0.
         if 0 < count < len(devices):
             _say(f"GPU {','.join(lease(devices, count))}")
         elif count:

@@ -1,4 +1,6 @@
-"""Users' own Python files, a task, a method or a reward: `kept` checks signatures when one is loaded, and results at each call."""
+"""Users' own Python files, a task, a method or a reward: `kept` checks signatures when one is
+loaded, and results at each call.
+"""
 
 import importlib.util
 import inspect
@@ -18,9 +20,11 @@ CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def located(path: str) -> Path:
-    """Where a relative path of a configuration is: in the current folder, or, if that has no such file, in the checkout.
+    """Where a relative path of a configuration is: in the current folder, or, if that has no such
+    file, in the checkout.
 
-    The configurations of the checkout name its own modules, such as config/demo/arithmetic.py, and work from any folder.
+    The configurations of the checkout name its own modules, such as config/demo/arithmetic.py, and
+    work from any folder.
     """
     in_the_checkout = CHECKOUT / path
     if not Path(path).exists() and path.startswith(SHIPPED) and in_the_checkout.exists():
@@ -29,7 +33,9 @@ def located(path: str) -> Path:
 
 
 def from_file(path: str):
-    """The module in a Python file, imported once. Raises BadInput naming the file, and the line where its code fails."""
+    """The module in a Python file, imported once. Raises BadInput naming the file, and the line
+    where its code fails.
+    """
     file = located(path)
     if not file.is_file():
         raise BadInput(f"{path}: no such file; expected a Python module, from {Path.cwd()}")
@@ -55,24 +61,31 @@ def imported(path: str, resolved: Path):
 
 
 def _failure(path: str, error: Exception, verb: str = "") -> str:
-    """', line 3: ValueError: text', by the last line of a user's file that an error went through, if it went through any."""
-    frames, file = traceback.extract_tb(error.__traceback__), located(path).resolve()
+    """', line 3: ValueError: text', by the last line of a user's file that an error went through,
+    if it went through any.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    file = located(path).resolve()
     lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == file]
     return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
 
 def require(module, where: str, names: Iterable[str], what: str) -> None:
-    """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of module, for the message."""
+    """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of
+    module, for the message.
+    """
     if missing := next((name for name in names if not hasattr(module, name)), None):
         raise BadInput(f"{where}: no {missing}; {what} has {', '.join(names)}")
 
 
 class Contract:
-    """How a function is called and what it gives, as in 'read(text, settings) -> confidence'. holds(value, arguments):
-    whether a result keeps the contract; an error in it counts as no."""
+    """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
+    holds(value, arguments): whether a result keeps the contract; an error in it counts as no.
+    """
 
     def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
-        self.line, self.holds = line, holds
+        self.line = line
+        self.holds = holds
         call, _, self.gives = line.partition(" -> ")
         self.name, _, self.takes = call.removesuffix(")").partition("(")
         self.n = self.takes.count(",") + bool(self.takes)
@@ -80,8 +93,10 @@ class Contract:
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
 def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
-    """The module of a user's file with its functions watched: an error in one, or a result outside its contract, is BadInput
-    that names the file, the function and the question. Raises BadInput for a function with another signature."""
+    """The module of a user's file with its functions watched: an error in one, or a result outside
+    its contract, is BadInput that names the file, the function and the question. Raises BadInput
+    for a function with another signature.
+    """
     watched = ModuleType(module.__name__, module.__doc__)
     vars(watched).update(vars(module))
     for contract in contracts:

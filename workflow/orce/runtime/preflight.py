@@ -1,4 +1,6 @@
-"""Checks before the first job: of what is there already, and of the machine, in the Snakefile's ``onstart``, which a dry run skips."""
+"""Checks before the first job: of what is there already, and of the machine, in the Snakefile's
+``onstart``, which a dry run skips.
+"""
 
 import contextlib
 import fcntl
@@ -17,10 +19,13 @@ from orce.runtime import lease
 from orce.runtime.hub import raise_refusal
 from orce.runtime.process import lock_holder, locked, say
 
-# The oldest driver that starts programs of a CUDA (NVIDIA's page CUDA Compatibility), and the capability that a format needs.
-DRIVERS, CAPABLE = {"13": 580, "12": 525, "11": 450}, {"bfloat16": 8.0}
-# What the jobs' interpreter has: torch's version and its CUDA, read without starting torch, the CUDA that the driver's library
-# starts (NVIDIA's cuda-compat brings a newer one than the driver's own), and the folder of Python's headers.
+# The oldest driver that starts programs of a CUDA (NVIDIA's page CUDA Compatibility), and the
+# capability that a format needs.
+DRIVERS = {"13": 580, "12": 525, "11": 450}
+CAPABLE = {"bfloat16": 8.0}
+# What the jobs' interpreter has: torch's version and its CUDA, read without starting torch, the
+# CUDA that the driver's library starts (NVIDIA's cuda-compat brings a newer one than the driver's
+# own), and the folder of Python's headers.
 ASK = """
 import contextlib, ctypes, importlib.util, json, pathlib, runpy, sysconfig
 torch, starts = importlib.util.find_spec("torch"), ctypes.c_int()
@@ -29,7 +34,8 @@ with contextlib.suppress(OSError):
     ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(starts))
 print(json.dumps([version.get("__version__"), version.get("cuda"), starts.value // 1000, sysconfig.get_path("include")]))
 """
-# The same interpreter on folders of weights: a line for each one that is not whole, read from the files' headers.
+# The same interpreter on folders of weights: a line for each one that is not whole, read from the
+# files' headers.
 ASK_WEIGHTS = """
 import sys
 from orce.errors import BadInput
@@ -52,8 +58,9 @@ JUDGING = ("sft", "train", "candidates", "dpo", "state", "states", "tune_dpo", "
 
 
 def check(workflow, config) -> None:
-    """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only public attributes are
-    read. The jobs' own Snakemake processes come here too, and pass."""
+    """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only
+    public attributes are read. The jobs' own Snakemake processes come here too, and pass.
+    """
     if not workflow.is_main_process or workflow.touch:
         return
     alone()
@@ -103,11 +110,15 @@ def tell_replaced(
 
 
 def machine(python: str | None, dtype: str) -> list[str]:
-    """What this machine lacks for jobs on its visible GPUs, each in a line with its remedy. python: the jobs' interpreter."""
+    """What this machine lacks for jobs on its visible GPUs, each in a line with its remedy. python:
+    the jobs' interpreter.
+    """
     asked = subprocess.run(
         [python or sys.executable, "-c", ASK], check=True, capture_output=True, text=True
     ).stdout
-    (version, cuda, starts, headers), devices, cards = json.loads(asked), lease.visible()[0], []
+    version, cuda, starts, headers = json.loads(asked)
+    devices = lease.visible()[0]
+    cards = []
     chosen = [f"--id={','.join(devices)}"] if not any("MIG" in device for device in devices) else []
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         for query in SMI:
@@ -140,8 +151,10 @@ def machine(python: str | None, dtype: str) -> list[str]:
 
 
 def weights(config, loaded: set[str]) -> list[str]:
-    """What is wrong with the folders of weights that a run reads, each in a line: those of some models, and of the grader. Those
-    that a rule makes are checked as they are made, and a hub's when they have been fetched."""
+    """What is wrong with the folders of weights that a run reads, each in a line: those of some
+    models, and of the grader. Those that a rule makes are checked as they are made, and a hub's
+    when they have been fetched.
+    """
     sharing = {config.models[name].source.get("model") for name in loaded}
     grading = config.grading
     graders = {grading.model} if grading is not None else set()
@@ -161,7 +174,9 @@ def weights(config, loaded: set[str]) -> list[str]:
 
 
 def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Raises BadInput if the hub refuses a source, (model or data set, {hub, revision}), or no disk holds the weights."""
+    """Raises BadInput if the hub refuses a source, (model or data set, {hub, revision}), or no disk
+    holds the weights.
+    """
     asked = {(source["hub"], source.get("revision")): what for what, source in sources}
     if not asked:
         return
@@ -183,7 +198,8 @@ def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
             files = {
                 file.rfilename: file.size or 0 for file in getattr(about, "siblings", None) or []
             }
-            # A gated repository is described to everyone, and its files are sent to those with access.
+            # A gated repository is described to everyone, and its files are sent to those with
+            # access.
             url = hf_hub_url(
                 name, max(files, key=files.__getitem__), repo_type=kind, revision=about.sha
             )
@@ -209,7 +225,9 @@ def hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
 
 
 def alone() -> None:
-    """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this one ends with it."""
+    """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this
+    one ends with it.
+    """
     lock = Path(".snakemake/orce.lock")
     lock.parent.mkdir(exist_ok=True)
     # left open: the lock lasts as long as this process
@@ -221,8 +239,10 @@ def alone() -> None:
 
 
 def unlocked(planned: Iterable[str]) -> None:
-    """Raises BadInput if a job of an earlier run still writes a file of this run. On this machine the new job waits for the
-    old one. Under a scheduler the wait would use up the new job's time limit, and its retries after that."""
+    """Raises BadInput if a job of an earlier run still writes a file of this run. On this machine
+    the new job waits for the old one. Under a scheduler the wait would use up the new job's time
+    limit, and its retries after that.
+    """
     for folder in sorted({parent for path in planned for parent in Path(path).parents[:2]}):
         for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
@@ -235,12 +255,15 @@ def unlocked(planned: Iterable[str]) -> None:
 
 
 def gpus(jobs: list, limit: int | None, local: bool) -> int:
-    """The most GPUs that a job needs. Raises BadInput if they are more than it can get. jobs: the resources of each job to
-    run. limit: N of --resources gpu=N, or None. local: the jobs run on this machine."""
+    """The most GPUs that a job needs. Raises BadInput if they are more than it can get. jobs: the
+    resources of each job to run. limit: N of --resources gpu=N, or None. local: the jobs run on
+    this machine.
+    """
     needed = max((job.get("gpus_wanted", job.get("gpu", 0)) for job in jobs), default=0)
     if needed == 0:
         return 0
-    a_job, given = f"a job needs {lease.in_words(needed)}", f"--resources gpu={limit}"
+    a_job = f"a job needs {lease.in_words(needed)}"
+    given = f"--resources gpu={limit}"
     if limit is not None and limit < needed:
         raise BadInput(f"{given}, but {a_job}; give it gpu={needed} or more, or {lease.LOWER}")
     if local:

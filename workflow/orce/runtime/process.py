@@ -1,9 +1,11 @@
-"""What every process of the library has: progress and messages, seeds, settings of speed, locks, and a start and an end that cost little.
+"""What every process of the library has: progress and messages, seeds, settings of speed, locks,
+and a start and an end that cost little.
 
-A stage's libraries make a million objects that live as long as the process. Python's garbage collector would walk them again and
-again, a sixth of the CPU time before the first batch, and for a second at the end. Where scikit-learn and scipy are installed,
-transformers imports them for what no stage uses: a quarter. It also reads what files each installed package has: a tenth. None of
-this applies to a program that imports the library.
+A stage's libraries make a million objects that live as long as the process. Python's garbage
+collector would walk them again and again, a sixth of the CPU time before the first batch, and for a
+second at the end. Where scikit-learn and scipy are installed, transformers imports them for what no
+stage uses: a quarter. It also reads what files each installed package has: a tenth. None of this
+applies to a program that imports the library.
 """
 
 import atexit
@@ -39,11 +41,14 @@ _counts: dict[str, tuple[int, int]] = {}
 
 
 class Progress:
-    """Counts towards `total`: a line ``[label] done/total`` at most every `every` seconds, and at the end. A first count above 0
-    is what an earlier, killed run had finished."""
+    """Counts towards `total`: a line ``[label] done/total`` at most every `every` seconds, and at
+    the end. A first count above 0 is what an earlier, killed run had finished.
+    """
 
     def __init__(self, label: str, total: int, every: float = LINE_EVERY):
-        self.label, self.total, self.every = label, total, every
+        self.label = label
+        self.total = total
+        self.every = every
         self.started = self.shown = time.monotonic()
         self.first = None
 
@@ -64,12 +69,16 @@ class Progress:
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes of direction."""
+    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes
+    of direction.
+    """
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
 
 def say(text: str) -> None:
-    """Print to standard error. What comes from outside (a server, a model's name) can start no escape sequence."""
+    """Print to standard error. What comes from outside (a server, a model's name) can start no
+    escape sequence.
+    """
     lines = "".join(f"{printable(line)}\n" for line in text.split("\n"))
     # in one piece, also where jobs share the screen
     print(lines, end="", file=sys.stderr, flush=True)
@@ -95,13 +104,17 @@ def counting():
 
 
 def seed_of(base: int, *names: str) -> int:
-    """A seed in [0, 2^63) that depends only on `base` and `names`, never on the order of items or on their batch."""
+    """A seed in [0, 2^63) that depends only on `base` and `names`, never on the order of items or
+    on their batch.
+    """
     text = "\x1f".join([str(base), *names])
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 def speed(kind: str) -> dict:
-    """Options of the engine (`answers`), the reader (`confidence`) or the trainers (`training`), from $ORCE_SPEED."""
+    """Options of the engine (`answers`), the reader (`confidence`) or the trainers (`training`),
+    from $ORCE_SPEED.
+    """
     try:
         return USUAL | json.loads(os.environ.get(SPEED, "{}")).get(kind, {})
     except (json.JSONDecodeError, AttributeError) as error:
@@ -118,8 +131,9 @@ def lock_holder(handle: int) -> str:
 
 
 def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
-    """Take the lock of an open file; False if another process holds it. Raises BadInput where the file system has no locks:
-    two runs that write the same chunks would pass unnoticed."""
+    """Take the lock of an open file; False if another process holds it. Raises BadInput where the
+    file system has no locks: two runs that write the same chunks would pass unnoticed.
+    """
     try:
         fcntl.flock(handle, kind | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -135,14 +149,18 @@ def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 class _Late(BaseException):
-    """More CPU time is used than `within` allows. No `except Exception` of the code that ran on catches it."""
+    """More CPU time is used than `within` allows. No `except Exception` of the code that ran on
+    catches it.
+    """
 
 
 @contextlib.contextmanager
 def within(seconds: float, what: str) -> Iterator[None]:
-    """Raises BadInput if this block uses more CPU seconds. For programs that others wrote, such as a model's chat template.
+    """Raises BadInput if this block uses more CPU seconds. For programs that others wrote, such as
+    a model's chat template.
 
-    A signal ends it, which Python delivers to the main thread only: in other threads there is no limit.
+    A signal ends it, which Python delivers to the main thread only: in other threads there is no
+    limit.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -181,9 +199,11 @@ def imported() -> None:
 
 @contextlib.contextmanager
 def without_unused() -> Iterator[None]:
-    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting. It looks for each once and
-    remembers what it found: one that it knows already stays, since it will import it. Nor does it list the files of all installed
-    packages, which say that PIL, say, comes from pillow: no stage uses a package that is named otherwise."""
+    """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting.
+    It looks for each once and remembers what it found: one that it knows already stays, since it
+    will import it. Nor does it list the files of all installed packages, which say that PIL, say,
+    comes from pillow: no stage uses a package that is named otherwise.
+    """
     hidden = [name for name in UNUSED if _starting and name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]  # to import statements: not installed
@@ -202,8 +222,10 @@ def without_unused() -> Iterator[None]:
 
 
 def keep_memory() -> None:
-    """If a stage is starting, let glibc keep the memory of freed tensors for the next ones of the same size. By default it
-    returns blocks of over 32 MB, such as the logits of a batch, and the kernel clears as many pages anew."""
+    """If a stage is starting, let glibc keep the memory of freed tensors for the next ones of the
+    same size. By default it returns blocks of over 32 MB, such as the logits of a batch, and the
+    kernel clears as many pages anew.
+    """
     if _starting:
         with contextlib.suppress(OSError, AttributeError):  # another C library
             mallopt = ctypes.CDLL(None).mallopt
@@ -224,11 +246,14 @@ def end(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def extras():
-    """A package that is not installed is bad input here, where one of this package's extras brings it."""
+    """A package that is not installed is bad input here, where one of this package's extras brings
+    it.
+    """
     try:
         yield
     except ModuleNotFoundError as error:
-        package, needed = re.escape((error.name or "").partition(".")[0].replace("_", "-")), ""
+        package = re.escape((error.name or "").partition(".")[0].replace("_", "-"))
+        needed = ""
         with contextlib.suppress(metadata.PackageNotFoundError):
             needed = "\n".join(metadata.requires("orce-reproduction") or [])
         if not (

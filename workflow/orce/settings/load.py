@@ -1,4 +1,6 @@
-"""The configuration as its files have it and as structs (orce.settings.schema). orce.config.check says whether it makes sense."""
+"""The configuration as its files have it and as structs (orce.settings.schema). orce.config.check
+says whether it makes sense.
+"""
 
 import contextlib
 import difflib
@@ -41,7 +43,8 @@ NAMES = {
     dict: "mapping",
 }
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
-# Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40 is 100, and 1_0 is 10.
+# Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40
+# is 100, and 1_0 is 10.
 OTHER_FORMS = {
     re.compile(r"[-+]?[0-9_]+:.*"): "a number of base 60 to YAML",
     re.compile(r"[-+]?0[0-7_]+"): "a number of base 8 to YAML",
@@ -58,7 +61,8 @@ class _Strict(yaml.SafeLoader):
     """Refuses a key that stands twice in one mapping; other readers take the last."""
 
     def compose_mapping_node(self, anchor):
-        node, seen = super().compose_mapping_node(anchor), {}
+        node = super().compose_mapping_node(anchor)
+        seen = {}
         for key, _ in node.value:
             first = seen.setdefault((key.tag, str(key.value)), key)
             if first is not key and key.tag != "tag:yaml.org,2002:merge":
@@ -79,7 +83,9 @@ class _Strict(yaml.SafeLoader):
 
 
 def mapping(path: str | Path) -> dict[str, Any]:
-    """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes wrong."""
+    """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes
+    wrong.
+    """
     try:
         config = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
     except yaml.MarkedYAMLError as error:
@@ -97,8 +103,9 @@ def mapping(path: str | Path) -> dict[str, Any]:
 
 
 def as_in_a_file(value: Any) -> Any:
-    """A value of --config as YAML has it in a file: Snakemake leaves what stands inside a mapping or a list as text. Words such
-    as yes stay text: they are options of questions."""
+    """A value of --config as YAML has it in a file: Snakemake leaves what stands inside a mapping
+    or a list as text. Words such as yes stay text: they are options of questions.
+    """
     if isinstance(value, dict):
         return {name: as_in_a_file(item) for name, item in value.items()}
     if isinstance(value, list):
@@ -111,7 +118,9 @@ def as_in_a_file(value: Any) -> Any:
 
 
 def incomplete(config: dict[str, Any], folder: Path) -> str | None:
-    """What to say where `folder` has no config.yaml and the files named on the command line do not replace it."""
+    """What to say where `folder` has no config.yaml and the files named on the command line do not
+    replace it.
+    """
     missing = [
         field.name
         for field in msgspec.structs.fields(Config)
@@ -124,8 +133,11 @@ def incomplete(config: dict[str, Any], folder: Path) -> str | None:
 
 
 def in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
-    """The mappings of some files. Raises BadInput for a hub after another source of the same model or data, which would stay."""
-    mappings, sources = [*map(mapping, paths)], dict[str, dict[str, Any]]()
+    """The mappings of some files. Raises BadInput for a hub after another source of the same model
+    or data, which would stay.
+    """
+    mappings = [*map(mapping, paths)]
+    sources = dict[str, dict[str, Any]]()
     for path, (key, source) in (
         (path, both) for path, given in zip(paths, mappings, strict=True) for both in _keys(given)
     ):
@@ -140,7 +152,8 @@ def in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
 
 
 def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
-    """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's file before it in --configfile.
+    """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's
+    file before it in --configfile.
 
     It would silently take that file's tables away.
     """
@@ -148,7 +161,8 @@ def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     for mine, preset in itertools.combinations(paths, 2):
         ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
         if preset.resolve().parent == folder and not ours:
-            before, after = dict(_keys(mapping(mine))), dict(_keys(mapping(preset)))
+            before = dict(_keys(mapping(mine)))
+            after = dict(_keys(mapping(preset)))
             changed = [
                 key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
             ]
@@ -181,7 +195,9 @@ def configuration(config: dict[str, Any]) -> Config:
 
 
 def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> dict[str, Any]:
-    """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is the folder, null removes a key."""
+    """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is
+    the folder, null removes a key.
+    """
     left = {name: value for name, value in source.items() if value is not None}
     if "hub" not in left or left.keys() & {*REPLACING}:
         left = {
@@ -199,7 +215,8 @@ def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> di
 
 
 def typed(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = None) -> Any:
-    """The value as `kind`. Raises BadInput naming the key, what was found and what would be right. owner: the struct with the key.
+    """The value as `kind`. Raises BadInput naming the key, what was found and what would be right.
+    owner: the struct with the key.
 
     Numbers stay as they were written: 3 does not become 3.0, which would run everything again.
     """
@@ -248,7 +265,9 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
 
 
 def _finite(value: Any, key: str, written: Any) -> None:
-    """Raises BadInput for a number that is infinite, none, or too large to be computed with, in whatever holds it."""
+    """Raises BadInput for a number that is infinite, none, or too large to be computed with, in
+    whatever holds it.
+    """
     try:
         json.dumps(value, allow_nan=False, skipkeys=True, default=str)
         fits = not isinstance(value, int | float) or abs(value) < LARGEST
@@ -306,7 +325,9 @@ def by_name(kind: Any) -> bool:
 
 
 def in_words(kind: Any) -> str:
-    """A type as docs/configuration.md and the errors have it: `integer ≥ 1`, `main or ablation`, `text or null`."""
+    """A type as docs/configuration.md and the errors have it: `integer ≥ 1`, `main or ablation`,
+    `text or null`.
+    """
     if get_origin(kind) is Annotated:
         meta = kind.__metadata__[0]
         limits = [
@@ -344,7 +365,8 @@ def meanings(kind: type[Struct]) -> dict[str, str]:
 
 def commented(source: str, key: str) -> dict[str, str]:
     """{key: the comment at the end of its line, or in the lines above it}."""
-    comments, above = {}, []
+    comments = {}
+    above = []
     for line in source.splitlines():
         if match := re.match(key, line):
             comments[match[1]] = " ".join(above) or line.partition("  # ")[2]

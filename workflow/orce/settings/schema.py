@@ -1,7 +1,8 @@
 """The keys of the configuration: types and limits, and beside each key what it means.
 
-docs/configuration.md and the errors take the meanings from the comments here; `default` in one says what a key is that
-is left out, where the struct does not show it. A key that stays UNSET goes into settings only where a user writes it.
+docs/configuration.md and the errors take the meanings from the comments here; `default` in one says
+what a key is that is left out, where the struct does not show it. A key that stays UNSET goes into
+settings only where a user writes it.
 """
 
 from typing import Annotated as An
@@ -42,7 +43,8 @@ Label = An[
 Text = An[str, Meta(min_length=1, description="text that is not empty")]
 Texts = An[list[str], Meta(min_length=1, description="list of texts")]
 Count = An[int, Meta(ge=1)]
-# What a model's time, a job or a pass over the data is multiplied by has an upper limit too: more would run for years.
+# What a model's time, a job or a pass over the data is multiplied by has an upper limit too: more
+# would run for years.
 Rounds = An[int, Meta(ge=1, le=100)]
 Times = An[int, Meta(ge=1, le=10_000)]
 Resamples = An[int, Meta(ge=1, le=1_000_000)]
@@ -89,7 +91,8 @@ class Part(Struct, kw_only=True):
 
 class GivenFile(Part, kw_only=True):
     path: Text  # JSON lines, JSON, CSV, TSV or Parquet; {dataset} and {model} in it are the cell's
-    # {key of a given line: its column}; a dot leads into nested JSON, several columns make a list (default: the keys)
+    # {key of a given line: its column}; a dot leads into nested JSON, several columns make a list
+    # (default: the keys)
     fields: Given | UnsetType = UNSET
 
 
@@ -123,21 +126,25 @@ class Split(Part, kw_only=True):
 
 class Dataset(Part, kw_only=True):
     task: str  # module of orce.tasks, or the path of a Python file like one
-    # where its examples come from: {hub: OWNER/NAME}, {path: FOLDER} (replaces another file's hub), {} if generated
+    # where its examples come from: {hub: OWNER/NAME}, {path: FOLDER} (replaces another file's hub),
+    # {} if generated
     source: dict[str, Any]
-    # sft and rl: examples of the warm start and of the alignment, where a method is trained; validation: those that
-    # tune chooses on; test: those of the tables; shots: worked examples of task qa. Splits from one source are disjoint
+    # sft and rl: examples of the warm start and of the alignment, where a method is trained;
+    # validation: those that tune chooses on; test: those of the tables; shots: worked examples of
+    # task qa. Splits from one source are disjoint
     splits: dict[Splits, Split]
-    # tasks qa and choice: columns of the source, as names or dotted paths (choices.text). answer: of task qa also
-    # several columns of accepted answers; choices: of task choice, the list of options, or a column for each; labels:
-    # the options' published names; context: a passage before the question; id: default the row's number
+    # tasks qa and choice: columns of the source, as names or dotted paths (choices.text). answer:
+    # of task qa also several columns of accepted answers; choices: of task choice, the list of
+    # options, or a column for each; labels: the options' published names; context: a passage before
+    # the question; id: default the row's number
     fields: dict[Fields, str | Columns] | UnsetType = UNSET
     # task choice: the same options for every question (default: fields.choices)
     options: Choices | UnsetType = UNSET
     # task choice: an order drawn from the seed, for sets with the right one first
     shuffle: bool | UnsetType = UNSET
-    # task choice: what an answer is that could be several things: index (a position from 0), index from 1, letter,
-    # text, or what each value means, such as {0: "No", 1: "Yes"} (default: what only one option fits)
+    # task choice: what an answer is that could be several things: index (a position from 0), index
+    # from 1, letter, text, or what each value means, such as {0: "No", 1: "Yes"} (default: what
+    # only one option fits)
     answer_is: Literal["index", "index from 1", "letter", "text"] | dict[Any, str] | UnsetType = (
         UNSET
     )
@@ -147,7 +154,8 @@ class Dataset(Part, kw_only=True):
     )
     # task qa: the answer is what follows the last of these signs, such as ####
     answer_after: Text | UnsetType = UNSET
-    # tasks qa and choice: a regular expression that finds the answer; its last match counts, and its first group
+    # tasks qa and choice: a regular expression that finds the answer; its last match counts, and
+    # its first group
     answer_pattern: Text | UnsetType = UNSET
     # tasks qa and choice: words of your own before an answer, such as Vastaus
     answer_marks: Columns | UnsetType = UNSET
@@ -183,7 +191,8 @@ class Api(Part, kw_only=True):
 
 class Model(Part, kw_only=True):
     label: str  # name in the tables: one printable line, at most 100 characters
-    # where its weights come from, {hub: OWNER/NAME} or {path: FOLDER} (replaces another file's hub), or its server
+    # where its weights come from, {hub: OWNER/NAME} or {path: FOLDER} (replaces another file's
+    # hub), or its server
     source: dict[str, Any]
     api: Api | None = None  # how its server is asked
     # answers already made, of this model alone (default: the key answers)
@@ -258,7 +267,8 @@ class Training(Part, kw_only=True):
     grouped: bool | UnsetType = UNSET
     # of one pass on one GPU; out of memory, a training on one GPU takes half (tokens)
     micro_batch_tokens: Count
-    # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by rounding (default: torch's)
+    # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by
+    # rounding (default: torch's)
     kernels: Literal["liger"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
     # of one training job; more than one starts it through torchrun (GPUs)
@@ -318,7 +328,8 @@ class Combined(Part, kw_only=True):
 
 
 class Evaluation(Part, kw_only=True):
-    # confidence of a stated method: the value that it states, or the mean or mode of its distribution
+    # confidence of a stated method: the value that it states, or the mean or mode of its
+    # distribution
     readout: Literal["stated", "mean", "mode"]
     # replaces a confidence that could not be read at a second try either
     unparsed_confidence: Share
@@ -330,7 +341,8 @@ class Table(Part, kw_only=True):
     kind: Literal["main", "ablation", "transfer"]
     dataset: str  # a key of datasets
     models: Texts  # keys of models
-    # its rows: methods (orce-nrd for one under another reward), in a list or with labels (default: the paper's)
+    # its rows: methods (orce-nrd for one under another reward), in a list or with labels (default:
+    # the paper's)
     methods: Texts | dict[str, str] | UnsetType = UNSET
     # model whose confidence LLMs are transferred; kind transfer needs it
     source: str | UnsetType = UNSET
@@ -364,8 +376,9 @@ class Config(Part, kw_only=True):
     dpo: Alignment  # the alignment (section 3.3)
     # grid of dpo's settings, which `snakemake -- tune` tries on the validation split
     tune: Tune | None = None
-    # settings of the methods, by name; methods of your own, by the path of a Python file; confidences made elsewhere:
-    # {path: FILE.jsonl, label: TEXT}; rows combined: {of: [ROW, ROW], fit: mean, product or logistic, label: TEXT}
+    # settings of the methods, by name; methods of your own, by the path of a Python file;
+    # confidences made elsewhere: {path: FILE.jsonl, label: TEXT}; rows combined: {of: [ROW, ROW],
+    # fit: mean, product or logistic, label: TEXT}
     methods: dict[Own, str | dict[str, Any]]
     # rewards of your own, by the path of a Python file (docs/extending.md)
     rewards: dict[Own, Module] = {}

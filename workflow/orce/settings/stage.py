@@ -1,8 +1,10 @@
-"""The settings of each stage: what it reads of the configuration, and so what runs it again. They never hold input or output files.
+"""The settings of each stage: what it reads of the configuration, and so what runs it again. They
+never hold input or output files.
 
-orce.config.picking fills them from a configuration, `to_argument` makes the command-line argument of them, and `parsed`
-reads it. A key that has a default here is left out of the argument where it has that value. Numbers stay as they were
-written: 3 does not become 3.0, which would run everything again.
+orce.config.picking fills them from a configuration, `to_argument` makes the command-line argument
+of them, and `parsed` reads it. A key that has a default here is left out of the argument where it
+has that value. Numbers stay as they were written: 3 does not become 3.0, which would run everything
+again.
 """
 
 import json
@@ -49,7 +51,9 @@ class Model(Encoder, kw_only=True):
 
 
 class Trainer(Part, kw_only=True):
-    """What all trainings share: the configuration's `training` without what changes the speed alone."""
+    """What all trainings share: the configuration's `training` without what changes the speed
+    alone.
+    """
 
     method: str
     lora: Lora
@@ -61,7 +65,9 @@ class Trainer(Part, kw_only=True):
 
 
 class Settings(Part, kw_only=True):
-    """contents: {path: digest} of the local data, weights and modules that the settings name (orce.config.picking)."""
+    """contents: {path: digest} of the local data, weights and modules that the settings name
+    (orce.config.picking).
+    """
 
     contents: dict[str, str] = {}
 
@@ -103,7 +109,9 @@ class Schedule(Optimisation, kw_only=True):
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """The settings of a training as ours read them. stage: of Sft, of Dpo or of the method's own training."""
+    """The settings of a training as ours read them. stage: of Sft, of Dpo or of the method's own
+    training.
+    """
 
     model: Model
     training: Trainer
@@ -126,7 +134,9 @@ class Pictured(Part, kw_only=True):
 
 
 class Pictures(Settings, kw_only=True):
-    """cells: those with pictures of confidences; reward: the cell whose candidates are shown, if any."""
+    """cells: those with pictures of confidences; reward: the cell whose candidates are shown, if
+    any.
+    """
 
     cells: list[Pictured]
     reward: Pictured | None
@@ -155,16 +165,21 @@ def job(settings: TrainingSettings) -> Job:
 
 
 def to_argument(settings: Settings | Mapping[str, Any]) -> str:
-    """Settings as one command-line argument, in canonical form, so that equal settings rerun nothing. Snakemake's report has
-    the arguments in a <script> of its page, which `</script>` in a label would end."""
+    """Settings as one command-line argument, in canonical form, so that equal settings rerun
+    nothing. Snakemake's report has the arguments in a <script> of its page, which `</script>` in a
+    label would end.
+    """
     return json.dumps(plain(settings), sort_keys=True, ensure_ascii=False).replace("<", r"\u003c")
 
 
 def parsed(kind: type[T], text: str) -> T:
-    """The --settings argument of a stage: a JSON object, or @FILE with one. Raises BadInput naming the key that is wrong."""
+    """The --settings argument of a stage: a JSON object, or @FILE with one. Raises BadInput naming
+    the key that is wrong.
+    """
     origin = "--settings"
     if text.startswith("@"):
-        origin, text = text[1:], Path(text[1:]).read_text()
+        origin = text[1:]
+        text = Path(text[1:]).read_text()
     try:
         return msgspec.json.decode(text, type=kind)
     except msgspec.ValidationError as error:

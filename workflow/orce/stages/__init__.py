@@ -1,8 +1,9 @@
 """The stages of the workflow: one module a rule, read from top to bottom.
 
-A stage has `Settings`, what it reads of the configuration and so what runs it again, with `of(config, ...)`, which picks that for the
-wildcards of its rule; and `run`, its work. The signature of `run` is its command line: the settings, input files, outputs. Here is
-what several stages share: that command line, resuming after the last chunk, the questions with their answers.
+A stage has `Settings`, what it reads of the configuration and so what runs it again, with
+`of(config, ...)`, which picks that for the wildcards of its rule; and `run`, its work. The
+signature of `run` is its command line: the settings, input files, outputs. Here is what several
+stages share: that command line, resuming after the last chunk, the questions with their answers.
 """
 
 import argparse
@@ -46,7 +47,9 @@ def module(rule: str) -> Any:
 
 
 def of(rule: str, config: Config, *names: str) -> Any:
-    """The settings of a rule for its wildcards, from as many of them as it depends on; None for a rule without settings."""
+    """The settings of a rule for its wildcards, from as many of them as it depends on; None for a
+    rule without settings.
+    """
     if (kind := getattr(module(rule), "Settings", None)) is None:
         return None
     pick = kind.for_trial if rule.startswith("tune_") else kind.of
@@ -57,7 +60,9 @@ def of(rule: str, config: Config, *names: str) -> Any:
 
 
 def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
-    """The command line of a module: what its `add_arguments` adds, or an option for each parameter of `run`."""
+    """The command line of a module: what its `add_arguments` adds, or an option for each parameter
+    of `run`.
+    """
     options = argparse.ArgumentParser(prog=program, description=command.__doc__)
     if hasattr(command, "add_arguments"):
         command.add_arguments(options)
@@ -72,9 +77,11 @@ def add_options(
     leave: Sequence[str] = (),
     blank: bool = False,
 ) -> None:
-    """Add an option for each parameter of a function; Annotated has its help, or what argparse has for it.
+    """Add an option for each parameter of a function; Annotated has its help, or what argparse has
+    for it.
 
-    blank: an option without a value has its default, because a rule's command has the same options in every job.
+    blank: an option without a value has its default, because a rule's command has the same options
+    in every job.
     """
     hints = get_type_hints(function, include_extras=True)
     for name, parameter in inspect.signature(function).parameters.items():
@@ -167,7 +174,9 @@ class Lazy:
     """Opens a model by `load(speed)` when the first chunk needs it."""
 
     def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Work):
-        self.load, self.kind, self.model = load, kind, None
+        self.load = load
+        self.kind = kind
+        self.model = None
 
     def __call__(self):
         if self.model is None:
@@ -194,10 +203,12 @@ def chunked(
     shard: str = "0/1",
     readout: str | None = None,
 ) -> None:
-    """Write one record per item of a shard to `out`, sealed: `work(chunk, model)`, of the model that `load(speed)` opens.
+    """Write one record per item of a shard to `out`, sealed: `work(chunk, model)`, of the model
+    that `load(speed)` opens.
 
-    A killed stage resumes after its last chunk, if its settings, items and `depends` are the same; a stage whose chunks are all
-    on disk loads no model. readout: of a confidence LLM; it changes the output, and no chunk.
+    A killed stage resumes after its last chunk, if its settings, items and `depends` are the same;
+    a stage whose chunks are all on disk loads no model. readout: of a confidence LLM; it changes
+    the output, and no chunk.
     """
     first, shards = map(int, shard.split("/"))
     mine = items[first::shards]
@@ -220,7 +231,8 @@ def chunked(
         def finished(path):
             store.seal(out, sealed, at=path, n=len(mine), **spent(path))
 
-        size, line = speed(kind)["chunk"], reading_out(readout, out)
+        size = speed(kind)["chunk"]
+        line = reading_out(readout, out)
         for done in files.in_chunks(out, mine, size, tag, records, finished, line):
             progress.update(done)
     if shards == 1:
@@ -238,7 +250,9 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
 
 
 def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weights: str | None):
-    """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput, before it loads a model, for a prompt that the model cannot read."""
+    """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput,
+    before it loads a model, for a prompt that the model cannot read.
+    """
     from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
     from orce.llm import kv_cache, language_model
 
@@ -252,7 +266,8 @@ def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weight
 
 def spent(*paths: Any) -> dict[str, Any]:
     """For a seal: the sum of what servers counted for the records of some files, where they did."""
-    counts, left_out = Counter(), set()
+    counts = Counter()
+    left_out = set()
     for path in paths:
         with open(path, "rb") as handle:
             lines = ((number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line)
@@ -266,7 +281,9 @@ def spent(*paths: Any) -> dict[str, Any]:
 
 
 def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
-    """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or the mean or mode of its distribution."""
+    """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or
+    the mean or mode of its distribution.
+    """
 
     def read_out(line: bytes) -> bytes:
         record = json.loads(line)
@@ -290,8 +307,11 @@ def read_prompts(path) -> list[Example]:
 
 
 def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
-    """(example, its samples with a greedy answer) of every example of a split; `prompts` and `samples` are the two files."""
-    examples, greedy = read_prompts(prompts), {}
+    """(example, its samples with a greedy answer) of every example of a split; `prompts` and
+    `samples` are the two files.
+    """
+    examples = read_prompts(prompts)
+    greedy = {}
     for record in store.records(samples, Sample):
         if record.split == split and record.greedy is not UNSET:
             greedy[record.id] = cast(Tested, record)
@@ -303,8 +323,11 @@ def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Exampl
 
 
 def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
-    """The questions of some splits with their realised answers, in the files' order, as the confidence LLM reads them."""
-    rows, pairs = {row.key: row for row in read_surrogate(surrogate)}, []
+    """The questions of some splits with their realised answers, in the files' order, as the
+    confidence LLM reads them.
+    """
+    rows = {row.key: row for row in read_surrogate(surrogate)}
+    pairs = []
     for split, path in prompts.items():
         for example in read_prompts(path):
             row = rows.get((split, example["id"]))
@@ -324,7 +347,9 @@ def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
 
 
 def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
-    """The conversation that asks the answer LLM a question: at once, or after it has reasoned (`reasoning: true`)."""
+    """The conversation that asks the answer LLM a question: at once, or after it has reasoned
+    (`reasoning: true`).
+    """
     if not settings.reasoning:
         return task.prompt(example, settings.shots)
     if settings.shots:
@@ -340,7 +365,9 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
 
 
 def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
-    """A line about answers that count as wrong although they contain an accepted answer; None without any."""
+    """A line about answers that count as wrong although they contain an accepted answer; None
+    without any.
+    """
     wrong = [
         (answer, example)
         for record, example in zip(records, examples, strict=True)

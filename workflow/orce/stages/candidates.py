@@ -25,7 +25,8 @@ class Settings(WithModel, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        # Read by transformers, as DPO is trained: the reference and the policy then differ by no kernel.
+        # Read by transformers, as DPO is trained: the reference and the policy then differ by no
+        # kernel.
         judge = picking.judge(config, model)
         return picking.picked(
             cls, config, "candidates", dataset, model, config.confidence, loads=judge
@@ -40,10 +41,8 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items, digest = (
-        stages.realised(tasks.get(settings.task), surrogate, prompts),
-        store.weights_digest(weights),
-    )
+    items = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    digest = store.weights_digest(weights)
 
     def load(fast):
         return stages.open_reader(settings, fast, [pair.prompt for pair in items], weights)

@@ -36,7 +36,8 @@ def run(
     model = language_model.pretrained(
         str(gguf.parent), None, gguf_file=gguf.name, dtype=torch.float32
     )
-    # The weights are dequantized by now, but transformers still marks the model as quantized and would refuse to save it.
+    # The weights are dequantized by now, but transformers still marks the model as quantized and
+    # would refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)
     Path(out).parent.mkdir(parents=True, exist_ok=True)

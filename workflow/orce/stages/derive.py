@@ -1,4 +1,6 @@
-"""Compute confidences from samples and likelihoods (measured methods: consistency, P(True), semantic entropy)."""
+"""Compute confidences from samples and likelihoods (measured methods: consistency, P(True),
+semantic entropy).
+"""
 
 from typing import Annotated, Any
 
@@ -27,14 +29,16 @@ def run(
         str | None, "for methods that read the samples' log-probabilities"
     ] = None,
 ):
-    task_module, measured = tasks.get(task), methods.load(method)
+    task_module = tasks.get(task)
+    measured = methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
     scored = {
         path: {row["id"]: row for row in store.read(path, ("id", *keys))}
         for path, keys in given.items()
         if path
     }
-    items, records = stages.tested(prompts, samples), []
+    items = stages.tested(prompts, samples)
+    records = []
     for example, record in items:
         by_meaning = grading.ByMeaning(task_module, record)
         asked = unlabelled(example)  # a user's method neither sees which answer is right
@@ -62,7 +66,9 @@ def run(
 
 
 def logprobs(record: Tested, samples: str) -> list[Number]:
-    """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has none."""
+    """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has
+    none.
+    """
     if not isinstance(given := record.greedy.logprobs, UnsetType):
         return given
     if record.greedy.raw.strip():

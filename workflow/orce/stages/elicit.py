@@ -1,8 +1,9 @@
-"""Ask the answer LLM for answer and confidence together (Top-k, CoT), or for confidence in its greedy answer (linguistic confidence).
+"""Ask the answer LLM for answer and confidence together (Top-k, CoT), or for confidence in its
+greedy answer (linguistic confidence).
 
-Decoding is greedy. If a reply states no readable confidence, a second question in the same conversation asks for the
-confidence alone (the two turns of Tian et al., 2023). The answer always comes from the first reply, and a confidence is
-never attached to the answer of another reply.
+Decoding is greedy. If a reply states no readable confidence, a second question in the same
+conversation asks for the confidence alone (the two turns of Tian et al., 2023). The answer always
+comes from the first reply, and a confidence is never attached to the answer of another reply.
 """
 
 from functools import partial
@@ -66,14 +67,14 @@ def run(
 
 
 class Way:
-    """How a method asks, and reads the replies: for answer and confidence in one reply, or for confidence in the greedy answer."""
+    """How a method asks, and reads the replies: for answer and confidence in one reply, or for
+    confidence in the greedy answer.
+    """
 
     def __init__(self, settings: Settings):
-        self.method, self.task, self.options = (
-            methods.load(settings.module),
-            tasks.get(settings.task),
-            settings.options,
-        )
+        self.method = methods.load(settings.module)
+        self.task = tasks.get(settings.task)
+        self.options = settings.options
         self.again_tokens = self.options["max_tokens"] if self.method.ask else STATEMENT_TOKENS
         self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
@@ -114,7 +115,9 @@ class Way:
 
 
 def records(items: list, engine, asked: Way, settings: Settings) -> list[Confidence]:
-    """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a list of both replies."""
+    """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a
+    list of both replies.
+    """
 
     def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
         seeds = [

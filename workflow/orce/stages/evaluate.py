@@ -42,7 +42,8 @@ def run(
     extra: Annotated[str, "extra.json: metrics that others report and the paper does not"],
     manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
 ):
-    cell, method = Cell(settings.dataset, settings.model), settings.method
+    cell = Cell(settings.dataset, settings.model)
+    method = settings.method
     for path, expected in (
         (confidences, cell.confidences(method)),
         (surrogate, f"{cell.folder}/surrogate.csv"),
@@ -62,7 +63,8 @@ def run(
         )
         raise BadInput(f"{confidences}: no line for id {counted}; {store.again(confidences)}")
     options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
-    # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value of the configuration.
+    # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value
+    # of the configuration.
     values = summarise(
         stated.confidence,
         stated.correct,

@@ -16,7 +16,8 @@ def run(
     from orce.judge import judge
     from orce.llm import language_model
 
-    hub, revision = source["hub"], source.get("revision")
+    hub = source["hub"]
+    revision = source.get("revision")
     say(f"[fetch] {hub}")
     try:
         folder = judge.snapshot(hub, revision)

@@ -20,13 +20,16 @@ REPORTED = str.maketrans("<>{}", "‹›()")
 class Settings(Pictures, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
-        """The cells of the tables that `paper_tables` names; and the first trained cell that is aligned by the paper's reward."""
+        """The cells of the tables that `paper_tables` names; and the first trained cell that is
+        aligned by the paper's reward.
+        """
 
         def pictured(cell: Cell, labels: list[tuple[str, str]]) -> Pictured:
             label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
             return Pictured(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
 
-        # The main table shows every method of a cell; the ablation and the transfer table only fill in cells it has not.
+        # The main table shows every method of a cell; the ablation and the transfer table only fill
+        # in cells it has not.
         names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
         cells: dict[Cell, list[tuple[str, str]]] = {}
         aligned = []
@@ -46,7 +49,9 @@ class Settings(Pictures, kw_only=True):
         )
 
     def names(self) -> dict[str, dict[str, str]]:
-        """Name of every picture to {kind, and label of its cell where it has one}, as Snakemake's report shows them."""
+        """Name of every picture to {kind, and label of its cell where it has one}, as Snakemake's
+        report shows them.
+        """
         return {"reward": {"kind": "reward"}} | {
             cell.picture(kind): {"kind": kind, "label": cell.label.translate(REPORTED)}
             for cell in self.cells

@@ -1,7 +1,7 @@
 """Fit a method on labelled answers, never on a test answer, and apply it to the test answers.
 
-A calibration and a combination are fitted on the confidences of other methods on another data set's test split, a probe on hidden states
-of the training questions.
+A calibration and a combination are fitted on the confidences of other methods on another data set's
+test split, a probe on hidden states of the training questions.
 """
 
 from collections import Counter
@@ -26,7 +26,9 @@ from orce.tasks.examples import normalise, overlaps
 
 
 class Settings(OfTask, kw_only=True):
-    """module: of a calibration or a probe; combination: of the methods `below`; depths: of the layers of a probe's states."""
+    """module: of a calibration or a probe; combination: of the methods `below`; depths: of the
+    layers of a probe's states.
+    """
 
     method: str
     module: str | None = None
@@ -38,7 +40,8 @@ class Settings(OfTask, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         registry = methods.of(config)
-        calibration, below = registry.parse(method).calibration, registry.below(method)
+        calibration = registry.parse(method).calibration
+        below = registry.below(method)
         if calibration or not below:
             more: dict[str, Any] = {
                 "module": registry.module(calibration or method),
@@ -87,9 +90,11 @@ Made = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitt
 def mapped(
     settings: Settings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences
 ) -> Made:
-    """The records of a calibration or a combination. An item without a readable confidence stays unread, and is counted.
+    """The records of a calibration or a combination. An item without a readable confidence stays
+    unread, and is counted.
 
-    `raw` is the confidence below a calibration, or a combination's list; for a missing one it computes with `unparsed_confidence`.
+    `raw` is the confidence below a calibration, or a combination's list; for a missing one it
+    computes with `unparsed_confidence`.
     """
     method = methods.load(settings.module) if settings.module else None
     fit, apply = (method.fit, method.apply) if method else COMBINATIONS[settings.combination or ""]
@@ -108,7 +113,8 @@ def mapped(
 
     facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
-        task, (fit_prompts,) = tasks.get(settings.task), fit_on.values()
+        task = tasks.get(settings.task)
+        (fit_prompts,) = fit_on.values()
         tested = {task.question(example) for example in stages.read_prompts(prompts)}
         shared = {
             example["id"]
@@ -124,7 +130,8 @@ def mapped(
         require_both(correct, fit_confidences[0])
         facts = {"parameters": fit(columns(items), correct)}
         facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
-    items, records = together(confidences), []
+    items = together(confidences)
+    records = []
     unread = [
         sum(record.confidence is None for record in column) for column in zip(*items, strict=True)
     ]
@@ -172,8 +179,11 @@ def probed(
     fit_states,
     surrogate: str,
 ) -> Made:
-    """The records of a probe, which is fitted on the training questions that are not in the test set, nor their twins."""
-    method, task = methods.load(settings.module or ""), tasks.get(settings.task)
+    """The records of a probe, which is fitted on the training questions that are not in the test
+    set, nor their twins.
+    """
+    method = methods.load(settings.module or "")
+    task = tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
     examples = {
         (split, example["id"]): example

@@ -1,7 +1,7 @@
 """Let a grader say which answers are right, and group those that mean the same.
 
-`verdicts` has the grader's reply to each distinct answer, `disagreements` those that it grades otherwise than the task, and
-`meanings` the comparisons of answers with each other.
+`verdicts` has the grader's reply to each distinct answer, `disagreements` those that it grades
+otherwise than the task, and `meanings` the comparisons of answers with each other.
 """
 
 from collections import Counter
@@ -24,8 +24,9 @@ from orce.text import TEMPLATES
 
 
 class Settings(WithModel, kw_only=True):
-    """prompt: the template of the question, the package's own by default; group: none, grader or nli; grades: false where a
-    model only groups the answers and their exact grades count."""
+    """prompt: the template of the question, the package's own by default; group: none, grader or
+    nli; grades: false where a model only groups the answers and their exact grades count.
+    """
 
     engine: str
     max_tokens: int
@@ -64,7 +65,8 @@ def run(
     manifest: str,
     meanings: Annotated[str | None, "where the settings have a group"] = None,
 ):
-    task, sampled = tasks.get(settings.task), store.records(samples, Sample)
+    task = tasks.get(settings.task)
+    sampled = store.records(samples, Sample)
     examples = {
         (split, example["id"]): example
         for split, path in prompts.items()
@@ -75,10 +77,8 @@ def run(
             f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again"
         )
     items = [(record, examples[record.key]) for record in sampled]
-    form, same = (
-        grading.grade_form(settings.prompt),
-        grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO),
-    )
+    form = grading.grade_form(settings.prompt)
+    same = grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
     answers = (
         (text, example)
         for record, example in items
@@ -158,7 +158,10 @@ def run(
                 lambda chunk, _: grading.grouped(chunk, says),
                 kind="answers",
             )
-    records, differ, counts, lines = [record for record, _ in items], [], Counter[str](), []
+    records = [record for record, _ in items]
+    differ = []
+    counts = Counter[str]()
+    lines = []
     if settings.grades:
         records, differ, counts = grading.graded(
             items, store.records(verdicts, Verdict) if asked else [], task

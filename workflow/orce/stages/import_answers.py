@@ -23,8 +23,10 @@ class Settings(OfTask, kw_only=True):
 
 
 def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
-    path, task = settings.source.path, tasks.get(settings.task)
-    given, records = given_records.read(settings.source), []
+    path = settings.source.path
+    task = tasks.get(settings.task)
+    given = given_records.read(settings.source)
+    records = []
     for split, file in prompts.items():
         examples = stages.read_prompts(file)
         given_records.require(given, examples, path)

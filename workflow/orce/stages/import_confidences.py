@@ -26,7 +26,8 @@ def run(
     samples: Annotated[str, "with the greedy answers"],
     out: str,
 ):
-    path, task = settings.source.path, tasks.get(settings.task)
+    path = settings.source.path
+    task = tasks.get(settings.task)
     items = stages.tested(prompts, samples)
     given = given_records.read(settings.source, "confidence")
     given_records.require(given, [example for example, _ in items], path)

@@ -1,6 +1,8 @@
-"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True). Or its samples: log-probabilities.
+"""Score the greedy answers with the answer LLM itself: token log-probabilities and P(True). Or its
+samples: log-probabilities.
 
-Computed at temperature 1, with the prompt under which the answer was given. Measured methods read the records.
+Computed at temperature 1, with the prompt under which the answer was given. Measured methods read
+the records.
 """
 
 import math
@@ -31,7 +33,8 @@ class Settings(Asking, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, file: str = "likelihoods") -> Self:
-        # Read by transformers whatever generated the answers: a server gives no log-probabilities of a given text.
+        # Read by transformers whatever generated the answers: a server gives no log-probabilities
+        # of a given text.
         scored = "samples" if file == "sample_likelihoods" else "greedy"
         return picking.picked(cls, config, file.replace("_", " "), dataset, model, scored=scored)
 
@@ -58,7 +61,9 @@ def run(
 
 
 def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
-    """Records {id, sample_logprobs}: of each token of each of the K samples, as `greedy_records` has them of the greedy reply."""
+    """Records {id, sample_logprobs}: of each token of each of the K samples, as `greedy_records`
+    has them of the greedy reply.
+    """
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     scored = scorer.logprobs(given, [record.raw for _, record in chunk])
@@ -76,8 +81,9 @@ def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
 def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
-    logprobs: of each token of the greedy reply as it was written, without its thoughts and the token that ends the turn; empty
-    for an empty reply. p_true: P(A) / (P(A) + P(B)) for A "True" and B "False". p_true_mass: P(A) + P(B).
+    logprobs: of each token of the greedy reply as it was written, without its thoughts and the
+    token that ends the turn; empty for an empty reply. p_true: P(A) / (P(A) + P(B)) for A "True"
+    and B "False". p_true_mass: P(A) + P(B).
     """
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
@@ -99,7 +105,8 @@ def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
 
 
 def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
-    """Kadavath et al.'s question: the samples as ideas, each once in the order of their number, and the greedy answer.
+    """Kadavath et al.'s question: the samples as ideas, each once in the order of their number, and
+    the greedy answer.
 
     Of samples that mean the same, where the record says so, the most frequent one is the idea.
     """
@@ -128,7 +135,8 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
 
 def rounded(logprobs: list[float], reply: str, scorer) -> list[float]:
     """Those of the tokens after the reply's thoughts, to float32's seven digits."""
-    answer, thoughts = after_thoughts(reply), 0
+    answer = after_thoughts(reply)
+    thoughts = 0
     if answer != reply:
         from orce.llm.chat import text_ids
 

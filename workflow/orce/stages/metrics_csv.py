@@ -60,7 +60,9 @@ def run(
 
 
 def values_of(source: CellMetrics, names: list[str]):
-    """Name, value, low, high of the metrics that a file has, and why the value or its interval is undefined."""
+    """Name, value, low, high of the metrics that a file has, and why the value or its interval is
+    undefined.
+    """
     for name in (name for name in names if name in source.values):
         low, high = source.interval(name) or (None, None)
         why = source.reasons.get(name) or (

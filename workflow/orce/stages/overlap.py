@@ -16,7 +16,8 @@ def run(
         str | None, "of the test set, for its twins: questions that ask the same"
     ] = None,
 ):
-    tested, asked = stages.read_prompts(test), tasks.get(task) if task else None
+    tested = stages.read_prompts(test)
+    asked = tasks.get(task) if task else None
     report = {}
     for path in train:
         learned = stages.read_prompts(path)

@@ -1,8 +1,10 @@
-"""DPO pairs: each prompt's highest- and lowest-rewarded statements among its candidates (section 3.3).
+"""DPO pairs: each prompt's highest- and lowest-rewarded statements among its candidates (section
+3.3).
 
-Records are in TRL's conversational preference format. If the candidates were sampled from DPO's reference model, they also
-hold its log-probabilities of both statements, under TRL's names. The manifest has r_s(C, K), Spearman's correlation of the
-reference set, as `reference_spearman`: the paper asks that the warm start make it positive.
+Records are in TRL's conversational preference format. If the candidates were sampled from DPO's
+reference model, they also hold its log-probabilities of both statements, under TRL's names. The
+manifest has r_s(C, K), Spearman's correlation of the reference set, as `reference_spearman`: the
+paper asks that the warm start make it positive.
 """
 
 from collections.abc import Sequence
@@ -79,18 +81,24 @@ def run(
 
 
 def judged(correlation: float | None) -> str:
-    """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no order to improve."""
+    """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no
+    order to improve.
+    """
     if correlation is not None and correlation > 0:
         return f"r_s(C, K) of the reference set: {correlation:.3f}"
-    value, more = "undefined, as every C or every K is the same", ", or set dpo.reference: mean"
+    value = "undefined, as every C or every K is the same"
+    more = ", or set dpo.reference: mean"
     if correlation is not None:
-        value, more = f"{correlation:.3f}", ""
+        value = f"{correlation:.3f}"
+        more = ""
     remedy = f"the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs){more}"
     return f"warning: r_s(C, K) of the reference set is {value}; {remedy}"
 
 
 def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
-    """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its distribution."""
+    """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its
+    distribution.
+    """
     stated = [
         expected(candidate.logprobs) if reference == "mean" else candidate.stated
         for candidate in candidates
@@ -115,7 +123,8 @@ def preference_records(
     stated, kappa = reference_set(candidates, settings.reference)
     score = reward_without_own_pair if settings.leave_one_out else reward_candidates
     rewards = score(reward, stated, kappa, confidences, kappa, correct)
-    # Each reward accepts by itself: r_s of the generated list would put order into rewards that an ablation has without it.
+    # Each reward accepts by itself: r_s of the generated list would put order into rewards that an
+    # ablation has without it.
     gains = rewards if settings.accept == "improving" and reward is spearman_marginal else None
     chosen = select_pairs(rewards, confidences, settings.seed, gains)
 
@@ -139,7 +148,9 @@ def preference_records(
 
 
 def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:
-    """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled the candidates."""
+    """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled
+    the candidates.
+    """
     known = {row.id: dict(zip(row.raw, row.completion_logprobs, strict=True)) for row in candidates}
     for pair in pairs:
         pair.ref_chosen_logps = known[pair.id][pair.chosen[0]["content"]]

@@ -1,4 +1,6 @@
-"""Freeze the examples of one split: select them from the source by the seed and write prompts/{split}.jsonl."""
+"""Freeze the examples of one split: select them from the source by the seed and write
+prompts/{split}.jsonl.
+"""
 
 import json
 import textwrap
@@ -45,7 +47,8 @@ class Settings(Base, kw_only=True):
 
     @classmethod
     def _alone(cls, config: Config, dataset: str) -> Self:
-        spec, source = config.datasets[dataset], picking.data_source(config, dataset)
+        spec = config.datasets[dataset]
+        source = picking.data_source(config, dataset)
         return cls(
             dataset=dataset,
             task=spec.task,
@@ -58,7 +61,8 @@ class Settings(Base, kw_only=True):
 
 def run(settings: Settings, split: str, out: str, manifest: str):
     # with its commit, for the manifest
-    task, source = tasks.get(settings.task), dict(rows.pinned(settings.source))
+    task = tasks.get(settings.task)
+    source = dict(rows.pinned(settings.source))
     lines = []
     if source != settings.source:
         lines.append(
@@ -84,7 +88,9 @@ def run(settings: Settings, split: str, out: str, manifest: str):
 
 
 def first(example: Example) -> str:
-    """The first question with its right answer in words, for the eye: labels that mean the opposite show here."""
+    """The first question with its right answer in words, for the eye: labels that mean the opposite
+    show here.
+    """
     right = example["reference"]
     letters = choice.letters(example["choices"] if isinstance(example["choices"], list) else [])
     if right in [*letters]:
@@ -101,7 +107,9 @@ def first(example: Example) -> str:
 
 
 def repeated(examples: list[Example], task: tasks.Task) -> str:
-    """How many examples ask what an earlier one asks; empty if none does. A file with a line for each accepted answer shows here."""
+    """How many examples ask what an earlier one asks; empty if none does. A file with a line for
+    each accepted answer shows here.
+    """
     seen: dict[str, Example] = {}
     again = [
         (seen[asked], example)
@@ -121,7 +129,9 @@ def repeated(examples: list[Example], task: tasks.Task) -> str:
 
 
 def blank_options(examples: list[Example]) -> str:
-    """How many questions have an option without a text, and of how many it is the right one; empty if none has."""
+    """How many questions have an option without a text, and of how many it is the right one; empty
+    if none has.
+    """
     with_options = [example for example in examples if isinstance(example["choices"], list)]
     blank = [
         example
@@ -139,7 +149,9 @@ def blank_options(examples: list[Example]) -> str:
 
 
 def draw(settings: Settings, split: str) -> list[Example]:
-    """The examples of `split`. Splits of one source split are cut from one shuffled order, so they are disjoint."""
+    """The examples of `split`. Splits of one source split are cut from one shuffled order, so they
+    are disjoint.
+    """
     name = f"datasets.{settings.dataset}"
     if split not in settings.splits:
         there = ", ".join(settings.splits)
@@ -170,8 +182,11 @@ def draw(settings: Settings, split: str) -> list[Example]:
 
 
 def worked(settings: Settings) -> list[tuple[str, list[str]]]:
-    """The normalised text and [question, answer] of each worked example; of several accepted answers the first."""
-    task, examples = tasks.get(settings.task), draw(settings, SHOWN)
+    """The normalised text and [question, answer] of each worked example; of several accepted
+    answers the first.
+    """
+    task = tasks.get(settings.task)
+    examples = draw(settings, SHOWN)
     if not all(example["reference"] for example in examples):
         raise BadInput(
             f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)"
@@ -185,9 +200,12 @@ def worked(settings: Settings) -> list[tuple[str, list[str]]]:
 def loaded(
     task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int
 ) -> list[Example]:
-    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput naming the module."""
+    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput
+    naming the module.
+    """
     examples = task.load(dict(source), split, seed)
-    call, keys = f"{name}: load(..., {split!r})", ", ".join(PROMPT_KEYS)
+    call = f"{name}: load(..., {split!r})"
+    keys = ", ".join(PROMPT_KEYS)
     if not isinstance(examples, list) or not examples:
         raise BadInput(f"{call} gave {short(examples)}; expected a list of examples")
     places = [f"{call}, example {i}" for i in range(len(examples))]

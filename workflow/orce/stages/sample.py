@@ -38,7 +38,8 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Sha
     items = [
         (split, example) for split, path in prompts.items() for example in stages.read_prompts(path)
     ]
-    task, budget = tasks.get(settings.task), max_tokens(settings)
+    task = tasks.get(settings.task)
+    budget = max_tokens(settings)
     examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []
 
@@ -92,7 +93,9 @@ def record(
     task: Task,
     settings: Settings,
 ) -> Sample:
-    """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they are right."""
+    """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they
+    are right.
+    """
 
     def scored(text: str) -> Greedy:
         """The answer in one text; an unreadable answer is None, and wrong."""
@@ -102,27 +105,30 @@ def record(
             raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
         return Greedy.of(read, text, task.score(read, example))
 
-    read, best = [scored(text) for text in texts], UNSET if greedy is None else scored(greedy)
+    read = [scored(text) for text in texts]
+    best = UNSET if greedy is None else scored(greedy)
     if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
         best = replace(best, logprobs=logprobs)
-    answers, correct = (
-        [reading.answer for reading in read],
-        [bool(reading.correct) for reading in read],
-    )
+    answers = [reading.answer for reading in read]
+    correct = [bool(reading.correct) for reading in read]
     return Sample(
         id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best
     )
 
 
 def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
-    """The answer that a text states. A reasoned text states none without a mark (orce.text.marks) or a pattern."""
+    """The answer that a text states. A reasoned text states none without a mark (orce.text.marks)
+    or a pattern.
+    """
     bare = plain(own_marks(text, example.get("answer_marks", [])))
     marked = "answer_pattern" in example or len(statements(bare, short=not example["choices"])) > 1
     return task.extract(text, example) if marked or not settings.reasoning else None
 
 
 def cut(records: Sequence[Sample], budget: int) -> str | None:
-    """A line about the texts that ended at their budget, and the ones among them whose answer could not be read."""
+    """A line about the texts that ended at their budget, and the ones among them whose answer could
+    not be read.
+    """
     texts = [pair for row in records for pair in zip(row.raw, row.answers, strict=True)]
     texts += [
         (row.greedy.raw, row.greedy.answer)

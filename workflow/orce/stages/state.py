@@ -1,4 +1,6 @@
-"""State the confidence of a confidence LLM in the greedy answer to every test prompt, or every validation prompt."""
+"""State the confidence of a confidence LLM in the greedy answer to every test prompt, or every
+validation prompt.
+"""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -12,7 +14,9 @@ from orce.settings.stage import WithModel
 
 
 class Settings(WithModel, kw_only=True):
-    """constrained: no free text is read. mode: the mode of each distribution is kept. reads: answer, or the reasoning too."""
+    """constrained: no free text is read. mode: the mode of each distribution is kept. reads:
+    answer, or the reasoning too.
+    """
 
     reader: str
     reads: str = "answer"
@@ -56,8 +60,10 @@ def run(
         return stages.open_reader(settings, fast, asked(items, settings), weights)
 
     def work(chunk, reader):
-        """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100 percent, and its mass, the
-        probability of stating one of these values at all. The readout makes the `confidence` of one of them."""
+        """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100
+        percent, and its mass, the probability of stating one of these values at all. The readout
+        makes the `confidence` of one of them.
+        """
         read = reader.state(asked(chunk, settings), settings.constrained, settings.mode)
         answers = [
             {
@@ -77,7 +83,8 @@ def run(
 
 def asked(items, settings: Settings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
-    task, whole = tasks.get(settings.task), settings.reads == "reasoning"
+    task = tasks.get(settings.task)
+    whole = settings.reads == "reasoning"
     return [
         tasks.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None)
         for example, greedy in items

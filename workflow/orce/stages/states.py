@@ -1,7 +1,8 @@
 """Read hidden states at the ends of questions, answers and judges' prompts, for probes.
 
-Three positions: `question`, the last token of the prompt that asked for the answer; `answer`, the last token of the reply under
-that prompt (of an empty reply, the prompt's); `judge`, the last token of the prompt that the untrained confidence LLM reads.
+Three positions: `question`, the last token of the prompt that asked for the answer; `answer`, the
+last token of the reply under that prompt (of an empty reply, the prompt's); `judge`, the last token
+of the prompt that the untrained confidence LLM reads.
 """
 
 from functools import partial
@@ -24,7 +25,9 @@ from orce.tasks import judge_prompt
 
 
 class Settings(Asking, kw_only=True):
-    """model_read: answers (the answer LLM) or judge. depths: of the layers whose states are kept, as shares of the model's."""
+    """model_read: answers (the answer LLM) or judge. depths: of the layers whose states are kept,
+    as shares of the model's.
+    """
 
     model_read: str = msgspec.field(name="of")
     depths: list[Number]
@@ -61,7 +64,9 @@ def run(
 
 
 def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings) -> list[dict]:
-    """Records {id, split, and of each position [base64 of a layer's state, in float16, for each depth]}."""
+    """Records {id, split, and of each position [base64 of a layer's state, in float16, for each
+    depth]}.
+    """
     task = tasks.get(settings.task)
     if settings.model_read == "judge":
         given = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
@@ -80,16 +85,16 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings
 def replies(
     prompts: stages.Prompts, samples: str, surrogate: str
 ) -> list[tuple[str, Example, Reply]]:
-    """(split, example, reply): of a test question the greedy reply, of another the first with its realised answer."""
+    """(split, example, reply): of a test question the greedy reply, of another the first with its
+    realised answer.
+    """
     sampled = {record.key: record for record in store.records(samples, Sample)}
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
     chosen_replies = []
     for split, path in prompts.items():
         for example in stages.read_prompts(path):
-            record, chosen = (
-                sampled.get((split, example["id"])),
-                realised.get((split, example["id"])),
-            )
+            record = sampled.get((split, example["id"]))
+            chosen = realised.get((split, example["id"]))
             given: list[Reply] = []
             if record and split != "test":
                 given = [

@@ -32,18 +32,22 @@ def run(
 
 
 def row(record: Sample, seed: int, reasoning: bool = False) -> Row:
-    """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts, and is the greedy one for validation and test.
+    """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts,
+    and is the greedy one for validation and test.
 
     reasoning: with `raw`, the reply that states the answer.
     """
     if record.split in TESTED:
         if isinstance(greedy := record.greedy, UnsetType):
             raise ValueError("no greedy answer")
-        answer, correct, reply = greedy.answer, greedy.correct, greedy.raw
+        answer = greedy.answer
+        correct = greedy.correct
+        reply = greedy.raw
     else:
         rng = np.random.default_rng(seed_of(seed, "realised", record.id))
         index, correct = realised_answer(range(len(record.answers)), record.correct, rng)
-        answer, reply = record.answers[index], record.raw[index]
+        answer = record.answers[index]
+        reply = record.raw[index]
     return Row(
         id=record.id,
         split=record.split,

@@ -1,4 +1,6 @@
-"""Combine the tables: one LaTeX document, PDF and page, and the comparison with the published numbers."""
+"""Combine the tables: one LaTeX document, PDF and page, and the comparison with the published
+numbers.
+"""
 
 from typing import Annotated
 

@@ -1,4 +1,6 @@
-"""Train the confidence LLM of a method with its own training (a baseline, or a module named in the config)."""
+"""Train the confidence LLM of a method with its own training (a baseline, or a module named in the
+config).
+"""
 
 import os
 from pathlib import Path
@@ -22,7 +24,8 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        judge, module = picking.judge(config, model), methods.of(config).module(method)
+        judge = picking.judge(config, model)
+        module = methods.of(config).module(method)
         more = {
             "method": method,
             "module": module,

@@ -1,4 +1,6 @@
-"""Choose dpo's settings on the validation splits, never on the test: a configuration file to give after the run's own."""
+"""Choose dpo's settings on the validation splits, never on the test: a configuration file to give
+after the run's own.
+"""
 
 from pathlib import Path
 from typing import Annotated, Self

@@ -1,10 +1,11 @@
 """Data sets, found by name, or by path for your own file. Importing this package is cheap.
 
-A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget of an answer),
-ANSWER_KIND (what a prompt calls an answer), FUNCTIONS, and may have OPTIONAL ones. An example is {id, question, context, choices,
-reference}: ids are unique strings; `context` and `choices` may be None. It may have further keys of the task's own; question
-and display do not need them, since records of orce.judge.judge lack them. A source is {hub, config, revision}, or {path} to files in the
-publisher's layout. Splits keep the source's names.
+A task has METRIC (its accuracy column in the paper's table: 'accuracy' or 'f1'), MAX_TOKENS (budget
+of an answer), ANSWER_KIND (what a prompt calls an answer), FUNCTIONS, and may have OPTIONAL ones.
+An example is {id, question, context, choices, reference}: ids are unique strings; `context` and
+`choices` may be None. It may have further keys of the task's own; question and display do not need
+them, since records of orce.judge.judge lack them. A source is {hub, config, revision}, or {path} to
+files in the publisher's layout. Splits keep the source's names.
 
 `get` gives a task whose functions do not see which answer is right (Unlabelled); `score` does.
 """
@@ -56,11 +57,13 @@ Task: TypeAlias = Any  # a module, or an object with a module's attributes
 
 
 class Unlabelled:
-    """A task as the library has it: of its functions that get an example, `score` alone gets the reference.
+    """A task as the library has it: of its functions that get an example, `score` alone gets the
+    reference.
 
-    A confidence may not depend on which answer is right. So no function that reads an answer, shows it or asks about it can look
-    at the reference, in a user's module neither; and `key`, which compares samples with each other, gets the question alone,
-    since a further key of the task's own may be a label too.
+    A confidence may not depend on which answer is right. So no function that reads an answer, shows
+    it or asks about it can look at the reference, in a user's module neither; and `key`, which
+    compares samples with each other, gets the question alone, since a further key of the task's own
+    may be a label too.
     """
 
     def __init__(self, task: Task):
@@ -126,7 +129,9 @@ def _module(name: str) -> Task:
 def judge_prompt(
     task: Task, example: Example, answer: str | None, reasoning: str | None = None
 ) -> Messages:
-    """The confidence LLM's prompt for a question and an answer: the same for every method that reads pairs. reasoning: the
-    whole reply that ends in the answer, where the confidence LLM reads that too (judge_reads: reasoning)."""
+    """The confidence LLM's prompt for a question and an answer: the same for every method that
+    reads pairs. reasoning: the whole reply that ends in the answer, where the confidence LLM reads
+    that too (judge_reads: reasoning).
+    """
     shown = {"question": task.question(example), "answer": task.display(answer, example)}
     return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]

@@ -1,8 +1,9 @@
 """MMLU, LogiQA 2.0 and ReClor: task `choice` with their publishers' files, fields and ids.
 
-MMLU (Hendrycks et al., 2021): 57 subjects; 14,042 test questions, 99,842 of auxiliary_train. LogiQA 2.0 (Liu et al., 2023) and ReClor
-(Yu et al., 2020): logical reasoning over a passage; 12,567 / 1,569 / 1,572 and 4,638 / 500 questions with labels. A source is
-{hub} (cais/mmlu, baber/logiqa2; tasksource/reclor or community-datasets/reclor) or {path}, a folder with the published files.
+MMLU (Hendrycks et al., 2021): 57 subjects; 14,042 test questions, 99,842 of auxiliary_train. LogiQA
+2.0 (Liu et al., 2023) and ReClor (Yu et al., 2020): logical reasoning over a passage; 12,567 /
+1,569 / 1,572 and 4,638 / 500 questions with labels. A source is {hub} (cais/mmlu, baber/logiqa2;
+tasksource/reclor or community-datasets/reclor) or {path}, a folder with the published files.
 """
 
 from collections import Counter
@@ -32,12 +33,16 @@ class Benchmark:
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
 
     def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
-        """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line that is wrong."""
+        """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line
+        that is wrong.
+        """
         if split not in self.splits:
             raise BadInput(
                 f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}"
             )
-        split, fields, seen = self.splits[split], self.fields, Counter[str]()
+        split = self.splits[split]
+        fields = self.fields
+        seen = Counter[str]()
         if "hub" in source:
             records = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
         else:
@@ -71,7 +76,8 @@ class Benchmark:
 
 
 def _mmlu(path: Path, split: str) -> Iterable[Row]:
-    subject, names = path.stem.removesuffix(f"_{split}"), "question, A, B, C, D, answer"
+    subject = path.stem.removesuffix(f"_{split}")
+    names = "question, A, B, C, D, answer"
     for where, cells in tables.cells(path):
         if len(cells) != 6:
             raise BadInput(f"{where}: {len(cells)} columns; expected 6, without a header: {names}")

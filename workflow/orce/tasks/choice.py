@@ -1,9 +1,10 @@
-"""Multiple choice from any data set: the configuration's `fields` say where question, options and answer stand.
+"""Multiple choice from any data set: the configuration's `fields` say where question, options and
+answer stand.
 
-fields: question; choices, a list of option texts, a mapping of label to text, a mapping of option to 0 or 1, or several
-columns with an option each (unless the dataset gives `options`); answer; and optional id, context, labels (the published
-names of the options). `answer_is` says how to read an answer that could mean several options. Answers are letters, from 'A' to the
-last option's.
+fields: question; choices, a list of option texts, a mapping of label to text, a mapping of option
+to 0 or 1, or several columns with an option each (unless the dataset gives `options`); answer; and
+optional id, context, labels (the published names of the options). `answer_is` says how to read an
+answer that could mean several options. Answers are letters, from 'A' to the last option's.
 """
 
 import hashlib
@@ -41,8 +42,9 @@ _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 def load(
     source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None
 ) -> list[Example]:
-    """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is and ask (docs/extending.md) beside
-    hub or path. Raises BadInput naming the row."""
+    """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is
+    and ask (docs/extending.md) beside hub or path. Raises BadInput naming the row.
+    """
     return rows.examples(source, split, first, lambda asked: example(asked, source, seed))
 
 
@@ -64,7 +66,8 @@ def example(asked: rows.Question, source: Mapping[str, Any], seed: int) -> Examp
 
 def question(example: Example) -> str:
     """The passage if there is one, the question, and one lettered option per line."""
-    choices, context = example["choices"], [example["context"], ""] if example["context"] else []
+    choices = example["choices"]
+    context = [example["context"], ""] if example["context"] else []
     lettered = [
         f"{letter}. {choice}" for letter, choice in zip(letters(choices), choices, strict=True)
     ]
@@ -72,7 +75,9 @@ def question(example: Example) -> str:
 
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
-    """Zero-shot: the benchmark's training questions are the method's training data, so none serve as examples."""
+    """Zero-shot: the benchmark's training questions are the method's training data, so none serve
+    as examples.
+    """
     return rows.zero_shot("choice", question(example), shots)
 
 
@@ -103,9 +108,10 @@ def display(answer: str | None, example: Example) -> str:
 def chosen(text: str, example: Example) -> str | None:
     """The letter of the option that a text chooses, or None if it chooses none or several.
 
-    The last 'Answer: ...' that names an option counts; without one, the whole text. An option is named by its text, or
-    by its letter where that is an answer (alone, in brackets, before '.', ')' or ':', after 'option') and not a word of
-    a sentence. A copy of the list of options is not a choice.
+    The last 'Answer: ...' that names an option counts; without one, the whole text. An option is
+    named by its text, or by its letter where that is an answer (alone, in brackets, before '.', ')'
+    or ':', after 'option') and not a word of a sentence. A copy of the list of options is not a
+    choice.
     """
     # After a word, because '#' and '-' mark a heading or a bullet only at the start of a line.
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
@@ -129,16 +135,19 @@ def chosen(text: str, example: Example) -> str | None:
 
 
 def _read(text: str, choices: list) -> str | None:
-    text_lines, every = lines(text), letters(choices)
+    text_lines = lines(text)
+    every = letters(choices)
     if not text_lines:
         return None
-    # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a letter.
+    # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a
+    # letter.
     readers = (_same_text, _leading_text, _leading_letter, _named_letter)
     discussed = {
         line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, text_lines) if line
     }
     opening = [read(text_lines[0], choices) for read in readers] if len(discussed) < 2 else []
-    # A letter alone on the last line, after the reasoning, or the one that a last line like 'Therefore, ...' names.
+    # A letter alone on the last line, after the reasoning, or the one that a last line like
+    # 'Therefore, ...' names.
     alone = re.fullmatch(rf"\W*([{every}])\W*", text_lines[-1])
     concluding = r"(?:therefore|thus|hence|so|overall|based on|given|considering|in conclusion)\b"
     concluded = (
@@ -171,12 +180,16 @@ def _same_text(line: str, choices: list) -> str | None:
 
 
 def _bare(text: str) -> str:
-    """A text without spaces and a sign of 'about' before it: '~ 3.2' and '3.2', 'kq^2 R/d' and 'k q^2 R / d'."""
+    """A text without spaces and a sign of 'about' before it: '~ 3.2' and '3.2', 'kq^2 R/d' and 'k
+    q^2 R / d'.
+    """
     return re.sub(r"\s", "", squeeze(text)).lstrip("~\u2248")
 
 
 def _leading_text(line: str, choices: list) -> str | None:
-    """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not 'No. 5', 'No one'."""
+    """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not
+    'No. 5', 'No one'.
+    """
     opening = re.match(r"[^\w\-]*+(?:\w+ly\s+)?(.+?)(?:$|[.,;:!](?!\s*\d))", line)
     form = squeeze(opening[1].rstrip("\"')]")) if opening else None
     worded = (
@@ -188,14 +201,17 @@ def _leading_text(line: str, choices: list) -> str | None:
 
 
 def _leading_letter(line: str, choices: list) -> str | None:
-    """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not 'A company ...'."""
+    """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not
+    'A company ...'.
+    """
     start = rf"(?i)[^\w]*+(?:\d{{1,2}}[.)]\s+)?(?:{_SURELY}\s+)?(?:option |choice )?[\"'(\[]*"
     match = re.match(
         rf"{start}([{letters(choices)}])([)\].:,;\"']*)(?:(?<=[)\]])|(?![\w'/]))", line
     )
     if not match:
         return None
-    letter, rest = match[1].upper(), line[match.end() :].strip()
+    letter = match[1].upper()
+    rest = line[match.end() :].strip()
     bare = "" if re.search(r"[.):\]]", match[2]) else "?"
     if re.match(rf"(?:(?:and|or|&|,|/)\s*){bare}[(\"']*[{letters(choices)}](?![\w'])", rest):
         return None
@@ -212,7 +228,9 @@ def _leading_letter(line: str, choices: list) -> str | None:
 
 
 def _named_letter(text: str, choices: list) -> str | None:
-    """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', 'so B', 'it is B', '(B)'."""
+    """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', 'so
+    B', 'it is B', '(B)'.
+    """
     letter = f"([{letters(choices)}])"
     marks = (
         rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{letter}(?![\w'])(?!\s+[a-z])",
@@ -228,7 +246,9 @@ def _named_letter(text: str, choices: list) -> str | None:
 
 
 def _several(line: str, choices: list) -> bool:
-    """Whether a line lists options, or denies them all, and says nothing else: 'A or B', '(D) attic or (E) cupboard', 'none of these'."""
+    """Whether a line lists options, or denies them all, and says nothing else: 'A or B', '(D) attic
+    or (E) cupboard', 'none of these'.
+    """
     if re.match(r"none of (?:the|these|them)\b", line, re.IGNORECASE):
         return True
     label = "|".join(
@@ -240,7 +260,9 @@ def _several(line: str, choices: list) -> bool:
 
 
 def _without_echo(text: str, choices: list) -> str:
-    """The text without a copy of the list of options: at least two of them in order; the last may be cut off."""
+    """The text without a copy of the list of options: at least two of them in order; the last may
+    be cut off.
+    """
     start = end = count = 0
     for letter, choice in zip(letters(choices), choices, strict=True):
         option = r"\s+".join(map(re.escape, choice.strip(" .").split()))
@@ -260,13 +282,17 @@ def _without_echo(text: str, choices: list) -> str:
         ):  # the last, cut off
             break
         start = start if count else opening.start()
-        end, count = whole.end() if whole else len(text), count + 1
+        end = whole.end() if whole else len(text)
+        count = count + 1
     return f"{text[:start]}\n{text[end:]}" if count > 1 else text
 
 
 def _contained_text(text: str, choices: list) -> str | None:
-    """The one option whose text the answer contains, or that begins with the answer (cut off by the token budget)."""
-    form, texts = squeeze(text), [squeeze(choice) for choice in choices]
+    """The one option whose text the answer contains, or that begins with the answer (cut off by the
+    token budget).
+    """
+    form = squeeze(text)
+    texts = [squeeze(choice) for choice in choices]
     if any(len(option) <= 2 and option.isalpha() for option in texts):
         return None  # "no" occurs in any sentence, so "yes" cannot be distinguished
     # Digits and very short words occur in any sentence.

@@ -1,8 +1,10 @@
-"""DROP (Dua et al., 2019): numbers, dates and spans from a passage; 77,409 / 9,536 questions, no public test set.
+"""DROP (Dua et al., 2019): numbers, dates and spans from a passage; 77,409 / 9,536 questions, no
+public test set.
 
-Scored by the benchmark's official rules: normalised bags of words, aligned one to one, the best over all annotators'
-answers. `correct` is exact match; F1 is reported beside it. An answer is one text with ';' between its spans; a list in
-prose ("A, B and C") is one span, since the official rule separates nothing in a text.
+Scored by the benchmark's official rules: normalised bags of words, aligned one to one, the best
+over all annotators' answers. `correct` is exact match; F1 is reported beside it. An answer is one
+text with ';' between its spans; a list in prose ("A, B and C") is one span, since the official rule
+separates nothing in a text.
 """
 
 import itertools
@@ -29,11 +31,13 @@ SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 
 def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
-    """Examples of a split: train or validation. `seed` has no effect. Raises BadInput naming what is wrong.
+    """Examples of a split: train or validation. `seed` has no effect. Raises BadInput naming what
+    is wrong.
 
-    The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as published, or one such file.
-    `reference` is a list of annotators' answers, each a list of spans. A few questions were published with empty answers:
-    their list is empty, and every answer to them is wrong.
+    The source is {hub: EleutherAI/drop} or {path}: a folder with drop_dataset_{train,dev}.json as
+    published, or one such file. `reference` is a list of annotators' answers, each a list of spans.
+    A few questions were published with empty answers: their list is empty, and every answer to them
+    is wrong.
     """
     if split not in SPLITS:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
@@ -41,16 +45,15 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
     if "hub" in source:
         records = rows.from_hub(source, {"dev": "validation"}.get(name, name))
     else:
-        (path,), records = rows.find(source, [f"drop_dataset_{name}.json"]), []
+        (path,) = rows.find(source, [f"drop_dataset_{name}.json"])
+        records = []
         passages = tables.read_json(path)
         if not isinstance(passages, dict) or not passages:
             raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
         for key, passage in passages.items():
             where = f"{path}, passage {key}"
-            shown, pairs = (
-                rows.text((where, passage), "passage"),
-                tables.value((where, passage), "", "qa_pairs"),
-            )
+            shown = rows.text((where, passage), "passage")
+            pairs = tables.value((where, passage), "", "qa_pairs")
             records += [
                 (f"{where}, question {i}", {**pair, "passage": shown})
                 for i, pair in enumerate(pairs)
@@ -108,8 +111,10 @@ _BEFORE_ANSWER = re.compile(
 
 @own_reply
 def extract(text: str, example: Example) -> str | None:
-    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is joined by '; '. A first
-    line that ends with a colon is not an answer where a list follows: 'The members are:'."""
+    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is
+    joined by '; '. A first line that ends with a colon is not an answer where a list follows: 'The
+    members are:'.
+    """
     for statement in statements(plain(text)):
         text_lines = lines(statement)
         if len(text_lines) > 1 and _BEFORE_ANSWER.fullmatch(text_lines[0]):
@@ -135,7 +140,9 @@ def trim(line: str) -> str:
 
 
 def key(answer: str, example: Example) -> str:
-    """Equal for two answers if the metric calls them an exact match: the same number of spans and the same set."""
+    """Equal for two answers if the metric calls them an exact match: the same number of spans and
+    the same set.
+    """
     spans = [normalise(span) for span in _split(answer)]
     return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
@@ -145,8 +152,10 @@ def display(answer: str | None, example: Example) -> str:
 
 
 def score(answer: str | None, example: Example) -> Score:
-    """Exact match and F1 (two decimals), each the best over all references; an answer of None scores 0. The answer is split
-    into spans without looking at the references, so no reference affects how it is read."""
+    """Exact match and F1 (two decimals), each the best over all references; an answer of None
+    scores 0. The answer is split into spans without looking at the references, so no reference
+    affects how it is read.
+    """
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
     scores = [
@@ -157,7 +166,9 @@ def score(answer: str | None, example: Example) -> Score:
 
 
 def _split(answer: str) -> list[str]:
-    """The spans of an answer: the prompt asks for ';' between them, and nothing else separates them."""
+    """The spans of an answer: the prompt asks for ';' between them, and nothing else separates
+    them.
+    """
     text = ascii_signs(answer)
     return [span.strip() for span in text.split(";") if span.strip()] or [text]
 
@@ -166,13 +177,16 @@ def _split(answer: str) -> list[str]:
 
 
 def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
-    """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM requires equal sets and equal counts;
-    F1 is the mean over the longer list of the word-set F1 of spans aligned one to one."""
+    """Exact match and F1 of two lists of spans. As in allennlp's drop_eval.py: EM requires equal
+    sets and equal counts; F1 is the mean over the longer list of the word-set F1 of spans aligned
+    one to one.
+    """
     from scipy.optimize import (
         linear_sum_assignment,  # here, since it takes longer to import than all of orce.judge.judge
     )
 
-    predicted, right = [normalise(span) for span in predicted], [normalise(span) for span in gold]
+    predicted = [normalise(span) for span in predicted]
+    right = [normalise(span) for span in gold]
     em = set(predicted) == set(right) and len(predicted) == len(right)
     scores = np.array(
         [[_bag_f1(set(span.split()), set(ref.split())) for span in predicted] for ref in right]
@@ -183,7 +197,9 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
 
 
 def normalise(span: str) -> str:
-    """Lower case, no punctuation of any script and no articles, numbers as floats; words split at spaces and hyphens."""
+    """Lower case, no punctuation of any script and no articles, numbers as floats; words split at
+    spaces and hyphens.
+    """
     words = []
     for word in re.split(" |-", span.lower()):
         if not _is_number(word):

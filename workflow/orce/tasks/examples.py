@@ -11,7 +11,8 @@ from orce.errors import BadInput
 from orce.settings.stage import Split
 from orce.tasks import Task
 
-# Splits on which confidences are stated, in greedy answers. Settings are chosen on the first; tables are of the second.
+# Splits on which confidences are stated, in greedy answers. Settings are chosen on the first;
+# tables are of the second.
 TESTED = ("validation", "test")
 SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing is sampled on these
 SHINGLE = 5  # words that are compared together
@@ -20,11 +21,13 @@ SHINGLE = 5  # words that are compared together
 def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
     """The slice of each split among the `total` examples of the source split `origin`.
 
-    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In order of names, those with a
-    size first. Raises BadInput naming a split for which too little, or nothing, is left.
+    A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In
+    order of names, those with a size first. Raises BadInput naming a split for which too little, or
+    nothing, is left.
     """
     sizes = {name: spec.share for name, spec in splits.items() if spec.origin == origin}
-    slices, start = {}, 0
+    slices = {}
+    start = 0
     for name in sorted(sizes, key=lambda name: (sizes[name] is None, name)):
         asked = sizes[name]
         whole = int(total * Fraction(asked)) if isinstance(asked, str) else asked
@@ -40,7 +43,9 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
 
 
 def normalise(example: Example) -> str:
-    """Context, question and options as lower-case words and arithmetic signs; the order of the options does not matter."""
+    """Context, question and options as lower-case words and arithmetic signs; the order of the
+    options does not matter.
+    """
     parts = [
         example.get("context") or "",
         example["question"],
@@ -69,12 +74,15 @@ def overlaps(
 ) -> list[Match]:
     """Every training example that matches a test example, with its best match.
 
-    exact: the same normalised text. near: the share of the smaller set of word 5-grams that the larger set contains is at least
-    `threshold`; an inverted index finds the candidates, so the work grows with the matches. twin: a `task` with a function
-    `twin` gives both the same value, such as for 3 + 5 and 5 + 3.
+    exact: the same normalised text. near: the share of the smaller set of word 5-grams that the
+    larger set contains is at least `threshold`; an inverted index finds the candidates, so the work
+    grows with the matches. twin: a `task` with a function `twin` gives both the same value, such as
+    for 3 + 5 and 5 + 3.
     """
     twin = getattr(task, "twin", None)
-    exact, twins, index = dict[str, str](), {}, defaultdict(list)
+    exact = dict[str, str]()
+    twins = {}
+    index = defaultdict(list)
     texts = [normalise(example) for example in test]
     sets = [shingles(text) for text in texts]
     for i, example in enumerate(test):
@@ -85,7 +93,8 @@ def overlaps(
             index[shingle].append(i)
     matches = []
     for example in train:
-        name, text = example["id"], normalise(example)
+        name = example["id"]
+        text = normalise(example)
         if text in exact:
             matches.append(Match(name, exact[text], "exact"))
         elif twin and (same := twin(example)) in twins:

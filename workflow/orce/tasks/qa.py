@@ -1,14 +1,15 @@
-"""Free-form questions from any data set: the configuration's `fields` say where question and answer stand.
+"""Free-form questions from any data set: the configuration's `fields` say where question and answer
+stand.
 
-fields: question; answer, a text, a number or a list of accepted ones (or several columns of them; in a text column the
-list stands as JSON); and optional id, context. Where the answers are given and judged already, answer may be left out, and question too (the id stands in its
-place). `equality` decides when two answers are the same:
-exact       the same text, but for spaces, quotes and a final full stop around it
-normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and repeated spaces
-contains    as normalised, and an answer that holds a reference as whole words is right: "It is Lima." for Lima. It grades:
-            samples are compared with each other as normalised
-numeric     the same number: 1,200 and 1200.0
-math-verify the same mathematical value, by the library of that name: 1/2, 0.5 and \\frac{1}{2}
+fields: question; answer, a text, a number or a list of accepted ones (or several columns of them;
+in a text column the list stands as JSON); and optional id, context. Where the answers are given and
+judged already, answer may be left out, and question too (the id stands in its place). `equality`
+decides when two answers are the same: exact       the same text, but for spaces, quotes and a final
+full stop around it normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and
+repeated spaces contains    as normalised, and an answer that holds a reference as whole words is
+right: "It is Lima." for Lima. It grades: samples are compared with each other as normalised numeric
+the same number: 1,200 and 1200.0 math-verify the same mathematical value, by the library of that
+name: 1/2, 0.5 and \\frac{1}{2}
 """
 
 import logging
@@ -38,13 +39,16 @@ SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and simila
 def load(
     source: Mapping[str, Any], split: str, seed: int = 0, first: int | None = None
 ) -> list[Example]:
-    """Examples of a split, or of its first rows; `reference` is the list of accepted answers. `source` has fields, equality, ask
-    and answer_after, the signs before an answer (GSM8K's solutions end with #### 72). Raises BadInput naming the row."""
+    """Examples of a split, or of its first rows; `reference` is the list of accepted answers.
+    `source` has fields, equality, ask and answer_after, the signs before an answer (GSM8K's
+    solutions end with #### 72). Raises BadInput naming the row.
+    """
     return rows.examples(source, split, first, lambda asked: _example(asked, source))
 
 
 def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
-    equality, named = source.get("equality", "normalised"), source["fields"].get("answer", [])
+    equality = source.get("equality", "normalised")
+    named = source["fields"].get("answer", [])
     answers: list[str] = asked.reference
     example = asked.example("qa", equality=equality) | {"reference": answers}
     if not named:  # given answers are judged already
@@ -77,7 +81,9 @@ def question(example: Example) -> str:
 
 
 def prompt(example: Example, shots: int | None = None) -> list[dict]:
-    """A user turn that asks for the answer alone, after the example's worked ones, or the first `shots` of them."""
+    """A user turn that asks for the answer alone, after the example's worked ones, or the first
+    `shots` of them.
+    """
     kinds = {"numeric": "the number", "math-verify": "the final result"}
     kind = kinds.get(example.get("equality", ""), "the answer")
     worked = example.get("worked", [])
@@ -118,7 +124,8 @@ def score(answer: str | None, example: Example) -> Score:
             "correct": any(_same_value(gold, answer) for gold in example["reference"]),
             "f1": None,
         }
-    form, golds = _form(answer, equality), {_form(gold, equality) for gold in example["reference"]}
+    form = _form(answer, equality)
+    golds = {_form(gold, equality) for gold in example["reference"]}
     return {
         "correct": form in golds or (equality == "contains" and holds(answer, example) is not None),
         "f1": None,
@@ -133,8 +140,10 @@ def holds(answer: str, example: Example) -> str | None:
 
 
 def key(answer: str, example: Example) -> str:
-    """Equal for answers that are the same to the equality: with math-verify, for the same simplified expression; with contains,
-    for the same normalised text, since two answers are compared without a reference that both could contain."""
+    """Equal for answers that are the same to the equality: with math-verify, for the same
+    simplified expression; with contains, for the same normalised text, since two answers are
+    compared without a reference that both could contain.
+    """
     return _form(answer, example.get("equality")) or answer.strip()
 
 
@@ -142,8 +151,9 @@ display = drop.display
 
 
 def _form(answer: str, equality: str | None) -> str | None:
-    """The form in which answers are compared; None for a text without one. Without an equality, as for a question that
-    a user types: normalised."""
+    """The form in which answers are compared; None for a text without one. Without an equality, as
+    for a question that a user types: normalised.
+    """
     if equality == "numeric":
         # A reference may be 1/2 or 50 %, as an answer may.
         read = to_number(answer.strip().rstrip(".")) or number(answer)
@@ -154,13 +164,16 @@ def _form(answer: str, equality: str | None) -> str | None:
     return text if equality == "exact" else normalise(text) or text.lower()
 
 
-# A sign that tells two answers apart: of -5, C++, A+, C#, < 5 and x = 1; not of 10-5, #1 and a quoted "> Paris".
+# A sign that tells two answers apart: of -5, C++, A+, C#, < 5 and x = 1; not of 10-5, #1 and a
+# quoted "> Paris".
 _TELLING = r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
 
 
 def normalise(answer: str, initials: bool = True) -> str:
-    """Lower case, without punctuation of any script, articles and repeated spaces; signs that tell answers apart stay.
-    initials: letters that stand alone are one word, as U.S.A. and J. K. Rowling are USA and JK Rowling."""
+    """Lower case, without punctuation of any script, articles and repeated spaces; signs that tell
+    answers apart stay. initials: letters that stand alone are one word, as U.S.A. and J. K. Rowling
+    are USA and JK Rowling.
+    """
     bare = unpunctuated(ascii_signs(answer).lower(), " ", kept=_TELLING)
     bare = " ".join(re.sub("([<=>])", r" \1 ", bare).split())
     if initials:
@@ -191,7 +204,9 @@ def require(equality: str) -> None:
 
 @own_reply
 def _expression(text: str) -> str | None:
-    """The last marked answer that is an expression, else the expression of the last line that has one."""
+    """The last marked answer that is an expression, else the expression of the last line that has
+    one.
+    """
     *stated, whole = statements(plain(text))
     last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
     for statement in (
@@ -199,7 +214,8 @@ def _expression(text: str) -> str | None:
     ):
         # "9. I am sure of it." answers with 9.
         answer = re.split(r"(?<=[\w)}\]$%])\.(?:\s+(?=[A-Z])|$)", statement.strip())[0].strip()
-        # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\) is \((0, 1]\)'.
+        # Of a sentence with several formulas, the one that ends it counts: 'The range of \(f(x)\)
+        # is \((0, 1]\)'.
         formulas = list(_DELIMITED.finditer(answer))
         if len(formulas) > 1 and formulas[-1].end() == len(answer):
             answer = _bare(formulas[-1][0]).strip()
@@ -225,7 +241,9 @@ def _parsed(answer: str) -> list:
 
 
 def _latex(bare: str) -> str:
-    """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas stays as it is."""
+    """An expression as LaTeX between dollar signs, so that it is parsed as one; prose with formulas
+    stays as it is.
+    """
     bare = bare.replace("$", "") if bare.count("$") == 1 else bare  # of currency
     bare = re.sub(
         r"(?<![\\a-z])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}", re.sub(r"(?<![\\a-z])pi\b", r"\\pi", bare)

@@ -1,9 +1,11 @@
-"""Questions as people bring them: the rows of a data set, from files (orce.artefacts.tables) or the hub, and the records of
-given answers, of `orce measure` and of `orce score`. Their values are read by one rule.
+"""Questions as people bring them: the rows of a data set, from files (orce.artefacts.tables) or the
+hub, and the records of given answers, of `orce measure` and of `orce score`. Their values are read
+by one rule.
 
-The hub's Parquet files are read by name, so a loading script beside them does not matter (baber/logiqa2 has one, and
-`datasets` refuses scripts since version 4); the `datasets` library reads repositories in other formats. Where a revision has a
-script alone, the hub's conversion of it is read.
+The hub's Parquet files are read by name, so a loading script beside them does not matter
+(baber/logiqa2 has one, and `datasets` refuses scripts since version 4); the `datasets` library
+reads repositories in other formats. Where a revision has a script alone, the hub's conversion of it
+is read.
 """
 
 import itertools
@@ -44,10 +46,12 @@ Record = dict[str, Any]  # a line of a user's file
 
 
 class Question(msgspec.Struct, kw_only=True):
-    """What is known of a question. reference: the accepted answers; of options, the letter of the right one; empty without any.
+    """What is known of a question. reference: the accepted answers; of options, the letter of the
+    right one; empty without any.
 
-    samples: answers already made, None where none is; judgements: of each sample. greedy, own: the greedy answer, and the answer
-    of a method itself, with their judgements. A judgement is None where there is none. more: what else its example has.
+    samples: answers already made, None where none is; judgements: of each sample. greedy, own: the
+    greedy answer, and the answer of a method itself, with their judgements. A judgement is None
+    where there is none. more: what else its example has.
     """
 
     where: str
@@ -93,17 +97,21 @@ class Question(msgspec.Struct, kw_only=True):
 def examples(
     source: Mapping[str, Any], split: str, first: int | None, example: Callable[[Question], Example]
 ) -> list[Example]:
-    """The examples that a task makes of the rows of a split, or of the first of them, with ids that differ."""
+    """The examples that a task makes of the rows of a split, or of the first of them, with ids that
+    differ.
+    """
     asked = [from_row(row, i, source, split) for i, row in enumerate(load(source, split, first))]
     return unique_ids([*map(example, asked)], [question.where for question in asked], UNNUMBERED)
 
 
 def from_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> Question:
-    """The question of a row of a data set; its id is the row's number where the source names no field for it.
+    """The question of a row of a data set; its id is the row's number where the source names no
+    field for it.
 
     `ask` is a line after each question's text, for sets whose text does not say what is asked.
     """
-    fields, cells = source["fields"], tables.record(row, source["fields"])
+    fields = source["fields"]
+    cells = tables.record(row, source["fields"])
 
     def needed(name: str) -> str:
         return text(row, fields[name], name)
@@ -116,20 +124,21 @@ def from_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> 
         + (f"\n{source['ask']}" if "ask" in source else ""),
         context=None if blank(cells.get("context")) else needed("context"),
     )
-    columns, accepted = fields.get("choices"), fields.get("answer")
+    columns = fields.get("choices")
+    accepted = fields.get("answer")
     # this column is right in every row
     if isinstance(columns, list) and accepted in columns and needed("answer"):
-        cells["answer"], source = columns.index(accepted), {**source, "answer_is": "index"}
+        cells["answer"] = columns.index(accepted)
+        source = {**source, "answer_is": "index"}
     return _accepted(asked, cells, "answer", source)
 
 
 def from_record(where: str, record: Record, task: str | None = None) -> Question:
-    """The question of a record with the keys question, id, context, choices, labels, reference or references, answer_is, and those
-    of `answered`. Raises BadInput for a value of another form."""
-    asked, name = (
-        answered(where, record),
-        "reference" if record.get("references") is None else "references",
-    )
+    """The question of a record with the keys question, id, context, choices, labels, reference or
+    references, answer_is, and those of `answered`. Raises BadInput for a value of another form.
+    """
+    asked = answered(where, record)
+    name = "reference" if record.get("references") is None else "references"
     first, every = (
         [] if blank(cell) else listed(cell)
         for cell in (record.get("reference"), record.get("references"))
@@ -138,7 +147,8 @@ def from_record(where: str, record: Record, task: str | None = None) -> Question
         raise BadInput(
             f"{where}: it has a reference and other references; keep one of the two keys"
         )
-    asked.id, asked.text = written(record.get("id")), record.get("question", "")
+    asked.id = written(record.get("id"))
+    asked.text = record.get("question", "")
     asked.context = None if blank(record.get("context")) else written(record["context"])
     if asked.context is None and not blank(record.get("context")):
         raise BadInput(f"{where}: context is {short(record['context'])}; expected a text")
@@ -149,8 +159,11 @@ def _accepted(
     asked: Question, cells: Record, key: str, source: Mapping[str, Any], task: str | None = None
 ) -> Question:
     """The question with its options and its reference, which stands in the cell `key`."""
-    where, names, cell = asked.where, source.get("fields", {}), cells.get(key)
-    labels, asked.options = tables.decoded(cells.get("labels")) or [], source.get("options")
+    where = asked.where
+    names = source.get("fields", {})
+    cell = cells.get(key)
+    labels = tables.decoded(cells.get("labels")) or []
+    asked.options = source.get("options")
     if "choices" in names or not blank(cells.get("choices")):
         asked.options, named = options(where, names.get("choices", "choices"), cells["choices"])
         labels = labels or named
@@ -173,15 +186,15 @@ def _accepted(
 
 
 def answered(where: str, record: Record) -> Question:
-    """The answers of a record: `answers`, or one `answer`, or `greedy` alone; `correct` of each. Beside answers, a single
-    `correct` is of the `answer`."""
-    given, greedy, correct = (
-        Question(where=where, more=record),
-        record.get("greedy"),
-        record.get("correct"),
-    )
+    """The answers of a record: `answers`, or one `answer`, or `greedy` alone; `correct` of each.
+    Beside answers, a single `correct` is of the `answer`.
+    """
+    given = Question(where=where, more=record)
+    greedy = record.get("greedy")
+    correct = record.get("correct")
     stated = greedy if isinstance(greedy, dict) else {"answer": greedy}
-    text, right = written(stated.get("answer")), stated.get("correct")
+    text = written(stated.get("answer"))
+    right = stated.get("correct")
     if text is None is not stated.get("answer") or right not in (None, 0, 1):
         raise BadInput(
             f"{where}: greedy is {short(greedy)}; expected a text, or an object with answer and correct"
@@ -190,7 +203,8 @@ def answered(where: str, record: Record) -> Question:
     if not several and "answer" not in record:
         if greedy is None:
             return given
-        record, correct = {"answer": text}, right
+        record = {"answer": text}
+        correct = right
     cells = listed(tables.decoded(record["answers"])) if several else [record["answer"]]
     given.samples = [*map(written, cells)]
     if not cells or given.samples.count(None) > cells.count(None):
@@ -227,7 +241,9 @@ def listed(cell: Any) -> list:
 
 
 def text(row: Row, path: str, field: str = "") -> str:
-    """A text that is not empty; a number is written out. field: where the configuration names the path."""
+    """A text that is not empty; a number is written out. field: where the configuration names the
+    path.
+    """
     cell = tables.value(row, field, path)
     if isinstance(cell, bool) or written(cell) is None or blank(cell):
         shown = cell if len(repr(cell)) <= 60 else f"{str(cell)[:57]}..."
@@ -237,7 +253,9 @@ def text(row: Row, path: str, field: str = "") -> str:
 
 
 def present(where: str, name: str, text: str, otherwise: str = "") -> str:
-    """The text of a reference or an option. Raises BadInput for one that stands for a missing value."""
+    """The text of a reference or an option. Raises BadInput for one that stands for a missing
+    value.
+    """
     if text.strip() in NOTHING:
         missing = f"{name!r} is {text.strip()!r}, which stands for a missing value"
         raise BadInput(f"{where}: {missing}; fill it in, or leave the row out{otherwise}")
@@ -245,8 +263,9 @@ def present(where: str, name: str, text: str, otherwise: str = "") -> str:
 
 
 def references(where: str, name: str | list[str], cell: Any, after: str | None = None) -> list[str]:
-    """The accepted answers in a cell, or in several: a text, a number or a boolean, or a list of them, which a text may hold too.
-    after: the signs before an answer."""
+    """The accepted answers in a cell, or in several: a text, a number or a boolean, or a list of
+    them, which a text may hold too. after: the signs before an answer.
+    """
     if isinstance(name, list):
         every = [references(where, *column, after) for column in zip(name, cell, strict=True)]
         return [*dict.fromkeys(itertools.chain(*every))]
@@ -274,9 +293,11 @@ def references(where: str, name: str | list[str], cell: Any, after: str | None =
 
 
 def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], list]:
-    """Option texts, at least two, without letters or numbers of their own, and their labels where the cell has other ones than
-    letters. Empty texts pass: published sets have some."""
-    labels, cell = [], tables.decoded(cell)
+    """Option texts, at least two, without letters or numbers of their own, and their labels where
+    the cell has other ones than letters. Empty texts pass: published sets have some.
+    """
+    labels = []
+    cell = tables.decoded(cell)
     given = cell
     # a column each; a question may have fewer options, with its last columns empty
     if isinstance(name, list):
@@ -316,7 +337,9 @@ def options(where: str, name: str | list[str], cell: Any) -> tuple[list[str], li
 
 
 def _unlabelled(i: int, text: str) -> str:
-    """The text of option i without the letter or number that it may begin with: "B)21.5", "2. Paris"."""
+    """The text of option i without the letter or number that it may begin with: "B)21.5", "2.
+    Paris".
+    """
     return re.sub(rf"(?i)^\(?(?:{chr(ord('A') + i)}[).:]\s*|{i + 1}[).:]\s+)(?=\S)", "", text)
 
 
@@ -332,9 +355,12 @@ def _without_nulls(scores: dict) -> dict:
 def letter(
     where: str, name: str, answer: Any, choices: list[str], labels: list, source: Mapping[str, Any]
 ) -> str:
-    """The letter of the option that an answer means: by its text, letter, label or position, by 0 and 1 for each of the options,
-    or as `answer_is` says. Raises BadInput for an answer that means none or several."""
-    value, labels = answer if answer in choices else tables.decoded(answer), [*map(str, labels)]
+    """The letter of the option that an answer means: by its text, letter, label or position, by 0
+    and 1 for each of the options, or as `answer_is` says. Raises BadInput for an answer that means
+    none or several.
+    """
+    value = answer if answer in choices else tables.decoded(answer)
+    labels = [*map(str, labels)]
     if isinstance(value, dict):  # of option to 0 or 1
         scores = {str(option).strip(): score for option, score in _without_nulls(value).items()}
         named = [option.strip() for option in labels or choices]
@@ -367,11 +393,9 @@ def _meant(
     value: Any, choices: list[str], labels: list[str], source: Mapping[str, Any]
 ) -> set[int]:
     """The options that an answer may mean, by number."""
-    meant, columns, every = (
-        source.get("answer_is"),
-        source.get("fields", {}).get("choices"),
-        letters(choices),
-    )
+    meant = source.get("answer_is")
+    columns = source.get("fields", {}).get("choices")
+    every = letters(choices)
     stated = (written(value) or "").strip()
     index = [int(stated)] if stated.isdecimal() else []
     if isinstance(meant, dict):
@@ -414,7 +438,9 @@ def _expected(
     value, indices: set[int], choices: list[str], labels: list[str], source: Mapping[str, Any]
 ) -> str:
     """What a valid answer would be, where an answer names no option or several."""
-    meant, bare, n = source.get("answer_is"), str(value).strip(), len(choices)
+    meant = source.get("answer_is")
+    bare = str(value).strip()
+    n = len(choices)
     if isinstance(meant, dict):
         return f"; expected {' or '.join(map(str, meant))}, which answer_is explains by an option of the question"
     if len(indices) > 1:
@@ -458,7 +484,9 @@ def _expected(
 
 
 def load(source: Mapping[str, Any], split: str, first: int | None = None) -> list[Row]:
-    """The rows of a split, or the first of them: of the hub's, or of the file SPLIT.jsonl (or another of KINDS) in a folder."""
+    """The rows of a split, or the first of them: of the hub's, or of the file SPLIT.jsonl (or
+    another of KINDS) in a folder.
+    """
     return from_hub(source, split) if "hub" in source else tables.read(local(source, split), first)
 
 
@@ -468,8 +496,9 @@ def local(source: Mapping[str, Any], split: str) -> Path:
 
 
 def find(source: Mapping[str, Any], patterns: list[str]) -> list[Path]:
-    """The files of the first pattern that matches any in the source's folder, plain or packed and with an ending in capitals or
-    not; or its path itself if that is a file."""
+    """The files of the first pattern that matches any in the source's folder, plain or packed and
+    with an ending in capitals or not; or its path itself if that is a file.
+    """
     if "path" not in source:
         raise BadInput(
             f"source: {dict(source)} names neither hub nor path; this task needs one of them"
@@ -505,8 +534,8 @@ def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
 
 
 def matched(text: str, example: Example) -> str:
-    """What the example's own pattern finds in a text: the first group of its last match; without a pattern, the text, with its
-    own marks as "Answer:".
+    """What the example's own pattern finds in a text: the first group of its last match; without a
+    pattern, the text, with its own marks as "Answer:".
 
     A text that the pattern does not match is empty, so it has no answer.
     """
@@ -522,7 +551,8 @@ def matched(text: str, example: Example) -> str:
 def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -> list[Row]:
     """Rows of a split. `source` is {hub, config, revision}; `config` is the task's default.
 
-    Raises BadInput in one line: what the hub refused, or why each of the three ways of reading failed.
+    Raises BadInput in one line: what the hub refused, or why each of the three ways of reading
+    failed.
     """
     source = {"config": config, **source}
     where = f"{source['hub']} ({source['config'] or 'default'}) {split}"
@@ -550,7 +580,9 @@ def from_hub(source: Mapping[str, Any], split: str, config: str | None = None) -
 
 
 def _by_name(source: Mapping[str, Any], split: str) -> list[dict]:
-    """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and CONFIG/SPLIT/*.parquet."""
+    """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and
+    CONFIG/SPLIT/*.parquet.
+    """
     import pyarrow.parquet
     from huggingface_hub import snapshot_download
 
