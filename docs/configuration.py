@@ -51,7 +51,7 @@ def page() -> str:
     shipped = Shipped((ROOT / "config.yaml").read_text())
     single, grouped = [COLUMNS], []
     for field in msgspec.structs.fields(Config):
-        inner, described = struct_of(field.type), row(field, field.name, load.meanings(Config), shipped)
+        inner, described = struct_of(field.type), row(field, field.name, load.key_meanings(Config), shipped)
         if inner is None and field.name not in ("methods", "rewards"):
             single.append(described)
             continue
@@ -60,7 +60,9 @@ def page() -> str:
         if field.name == "sft":
             grouped += ["", OPTIMISATION, "", *optimisation_rows(shipped), "", COLUMNS]
         grouped.append(described)
-        grouped += [] if inner is None else rows(inner, f"{field.name}{'.NAME' * load.by_name(field.type)}", shipped)
+        grouped += (
+            [] if inner is None else rows(inner, f"{field.name}{'.NAME' * load.is_named_mapping(field.type)}", shipped)
+        )
         grouped += method_rows(shipped) if field.name == "methods" else []
     return "\n".join([HEAD, "## Single keys", "", *single, *grouped]) + "\n"
 
@@ -92,7 +94,7 @@ class Shipped:
 
 def struct_of(kind) -> type | None:
     """The struct that a key holds, or holds by name."""
-    kinds = [get_args(option)[1] if load.by_name(option) else option for option in load.alternatives(kind)]
+    kinds = [get_args(option)[1] if load.is_named_mapping(option) else option for option in load.alternatives(kind)]
     return next(filter(load.is_struct, kinds), None)
 
 
@@ -102,14 +104,14 @@ def rows(kind: type, name: str, shipped: Shipped) -> Iterator[str]:
         if issubclass(kind, Optimisation) and field.name in SHARED:
             continue
         key, inner = f"{name}.{field.encode_name}", struct_of(field.type)
-        yield row(field, key, load.meanings(kind), shipped)
+        yield row(field, key, load.key_meanings(kind), shipped)
         if inner is not None:
-            yield from rows(inner, f"{key}{'.NAME' * load.by_name(field.type)}", shipped)
+            yield from rows(inner, f"{key}{'.NAME' * load.is_named_mapping(field.type)}", shipped)
 
 
 def row(field, key: str, meanings: dict[str, str], shipped: Shipped) -> str:
     value = f"`{shipped.values[key]}`" if key in shipped.values else "" if key in shipped.lines else preset(field)
-    return line(key, load.in_words(field.type), value, meanings[field.encode_name], shipped.origin(key))
+    return line(key, load.type_in_words(field.type), value, meanings[field.encode_name], shipped.origin(key))
 
 
 def line(key: str, kind: str, value: str, meaning: str, origin: str) -> str:
@@ -131,11 +133,13 @@ def method_rows(shipped: Shipped) -> Iterator[str]:
     for name in registry.names():
         sources = [inspect.getsource(module) for module in (trained, prompted)]
         declared = "".join(source.partition(f'"{name}": Method(')[2].partition("\n    ),")[0] for source in sources)
-        meanings = load.commented(declared, r' +"(\w+)": ')
+        meanings = load.key_comments(declared, r' +"(\w+)": ')
         for key, default in registry.get(name).settings.items():
             where = f"methods.{name}.{key}"
             value = shipped.values.get(where, json.dumps(default))
-            yield line(where, load.in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where))
+            yield line(
+                where, load.type_in_words(type(default)), f"`{value}`", meanings.get(key, ""), shipped.origin(where)
+            )
 
 
 def optimisation_rows(shipped: Shipped) -> Iterator[str]:
@@ -144,7 +148,7 @@ def optimisation_rows(shipped: Shipped) -> Iterator[str]:
     yield "| --- " * (3 + len(TRAINED)) + "|"
     for field in msgspec.structs.fields(Optimisation):
         values = " | ".join(f"`{shipped.values[f'{name}.{field.name}']}`" for name in TRAINED)
-        yield f"| `{field.name}` | {load.in_words(field.type)} | {load.meanings(Optimisation)[field.name]} | {values} |"
+        yield f"| `{field.name}` | {load.type_in_words(field.type)} | {load.key_meanings(Optimisation)[field.name]} | {values} |"
 
 
 if __name__ == "__main__":

@@ -33,13 +33,13 @@ for key, value in (QUIET | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "wo
 
 
 gc.set_threshold(50_000)  # at the default, 700 new objects, the tests spend a fortieth of their time collecting
-process.importing()  # until the tests' modules have imported their libraries
+process.pause_collection()  # until the tests' modules have imported their libraries
 process.keep_memory()
 frozen = {"modules": 0}  # how many there were at the last freeze
 
 
 def pytest_collection_finish():
-    process.imported()
+    process.resume_collection()
 
 
 @pytest.hookimpl(trylast=True)
@@ -155,7 +155,7 @@ def own_config(dataset: str, spec: dict, models: dict, rows: list, **sections) -
     """config.yaml on the CPU with one data set, tested alone unless it has splits, and a table of it for the first model."""
     from orce.settings import load
 
-    config, demo = (load.mapping(ROOT / name) for name in ("config.yaml", "config/demo.yaml"))
+    config, demo = (load.read_mapping(ROOT / name) for name in ("config.yaml", "config/demo.yaml"))
     config |= {key: demo[key] for key in ("device", "dtype", "gpus", "resources")}
     config["training"]["gpus"] = 0
     config["datasets"], config["models"] = {dataset: {"splits": {"test": {"from": "test"}}} | spec}, models

@@ -75,7 +75,7 @@ def make(folder: Path, config: dict, *targets: str) -> list[Command]:
 
 def run(folder: Path, config: Config, planned: list[Command]) -> None:
     """Run planned commands in this process: what a job takes to start costs more than the tests' models."""
-    fast = {"ORCE_SPEED": picking.to_argument(picking.speed(config))}
+    fast = {"ORCE_SPEED": picking.to_argument(picking.speed_settings(config))}
     with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
         for command in in_order(planned):
             assert main(command.words) == 0, command

@@ -28,9 +28,9 @@ from orce.settings.schema import Config, Split
 from orce.settings.stage import Model, Source
 from orce.stages import overlap as step
 from orce.stages import prompts, sample
-from orce.stages.prompts import Settings as Prompts
-from orce.stages.prompts import cut, draw
-from orce.tasks.examples import Match, overlaps
+from orce.stages.prompts import PromptsSettings as Prompts
+from orce.stages.prompts import draw_split, split_slices
+from orce.tasks.examples import Match, find_overlaps
 
 
 def written(path, rows):
@@ -131,8 +131,8 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     config = shipped("simpleqa")
     config.datasets["simpleqa"].source, config.datasets["simpleqa"].splits = source, {"test": {"from": "test"}}
     config.datasets["simpleqa"].fields = {"question": "q", "answer": "a"}
-    process.count_prompts("were counted before the command", 1, 1)
-    assert main(prompts_words(stages.of("prompts", config, "simpleqa"), "p.jsonl")) == 0
+    process.tally("were counted before the command", 1, 1)
+    assert main(prompts_words(stages.pick_settings("prompts", config, "simpleqa"), "p.jsonl")) == 0
     assert capfd.readouterr().err.strip().endswith(f"[prompts simpleqa] test: {said}")
 
 
@@ -145,8 +145,8 @@ def test_questions_that_stand_twice_are_counted_where_the_prompts_are_made(secon
     ({"task": ARITHMETIC, "equality": None, "answer_after": None}, r"fields: a key of the tasks qa and choice, and not of"),
 ])  # fmt: skip
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(over, message):
-    more = load.mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
-    config = deep_merge(load.mapping(ROOT / "config.yaml"), more)
+    more = load.read_mapping(ROOT / "config" / "datasets" / "gsm8k.yaml")
+    config = deep_merge(load.read_mapping(ROOT / "config.yaml"), more)
     given = (config["datasets"]["gsm8k"] | over).items()
     config["datasets"]["gsm8k"] = {key: value for key, value in given if value is not None}
     with pytest.raises(BadInput, match=message):
@@ -169,10 +169,10 @@ def options(tmp_path, seed=0, n=20):
 
 
 def test_splits_of_one_source_share_nothing_and_leave_nothing_and_keep_its_order(tmp_path):
-    drawn = {split: [one["id"] for one in prompts.draw(options(tmp_path), split)] for split in ("sft", "rl")}
+    drawn = {split: [one["id"] for one in prompts.draw_split(options(tmp_path), split)] for split in ("sft", "rl")}
     assert {split: len(ids) for split, ids in drawn.items()} == {"sft": 6, "rl": 14}
     assert Counter(drawn["sft"] + drawn["rl"]) == Counter(map(str, range(20)))
-    one, again, other = ([e["id"] for e in prompts.draw(options(tmp_path, seed), "rl")] for seed in (0, 0, 1))
+    one, again, other = ([e["id"] for e in prompts.draw_split(options(tmp_path, seed), "rl")] for seed in (0, 0, 1))
     assert one == again != other
     first = [str(i) for i in range(20)]
     assert one not in (first[:14], first[6:]) and one == sorted(one, key=int)
@@ -180,13 +180,13 @@ def test_splits_of_one_source_share_nothing_and_leave_nothing_and_keep_its_order
     rows = [{"metadata": "{}", "problem": f"Who won prize {i}?", "answer": f"Winner, {i}"} for i in range(6)]
     config.datasets["simpleqa"].source = {"path": str(written(tmp_path / "simple_qa_test_set.csv", rows))}
     config.datasets["simpleqa"].splits = {split: Split(origin="test", size=2) for split in ("sft", "rl", "test")}
-    parts = [draw(stages.of("prompts", config, "simpleqa"), split) for split in ("sft", "rl", "test")]
+    parts = [draw_split(stages.pick_settings("prompts", config, "simpleqa"), split) for split in ("sft", "rl", "test")]
     assert len({one["id"] for part in parts for one in part}) == 6, "of one file too"
 
 
 def test_a_seed_is_that_of_all_its_names_and_a_share_is_rounded_down():
     def part(size, n):
-        return cut({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
+        return split_slices({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
 
     assert [part("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
     assert part("2/3", 5) == 3
@@ -207,10 +207,10 @@ class Engine:
 
 def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_beside_it():
     named = {"task": "qa", "label": "x", "engine": "none", "model": NO_MODEL}
-    settings = sample.Settings(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
+    settings = sample.SampleSettings(shots=None, seed=3, samples=1, temperature=1.0, max_tokens=8, top_p=1.0, **named)
     examples = [("rl", qa("exact", "1") | {"id": str(i)}) for i in range(4)]
-    together = [one.raw for one in sample.records(examples, Engine(), settings)]
-    alone = [sample.records([one], Engine(), settings)[0].raw for one in reversed(examples)]
+    together = [one.raw for one in sample.sample_chunk(examples, Engine(), settings)]
+    alone = [sample.sample_chunk([one], Engine(), settings)[0].raw for one in reversed(examples)]
     assert together == alone[::-1] and len({text for (text,) in together}) == 4
 
 
@@ -228,7 +228,7 @@ def chosen(**changes):
 def frozen(config, split, folder, rows=ROWS):
     """What the prompts step wrote."""
     written(folder / "test.jsonl", rows)
-    options = stages.of("prompts", config, "qa-wikidata")
+    options = stages.pick_settings("prompts", config, "qa-wikidata")
     options.source["path"] = str(folder)
     out = folder / f"{split}-prompts.jsonl"
     assert main(prompts_words(options, out, split)) == 0
@@ -250,7 +250,7 @@ def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_
     asked = [one["question"] for split in ("test", "sft") for one in frozen(config, split, tmp_path)]
     shown = {question for question, _ in frozen(config, "test", tmp_path)[0]["worked"]}
     assert len(set(asked)) == 30 and not shown & set(asked)
-    assert picking.splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
+    assert picking.sampled_splits(config, "qa-wikidata", "llama3-8b") == ["sft", "test"]
     example = frozen(chosen(splits=WITH_SHOTS), "test", tmp_path)[0]
     bare = {key: value for key, value in example.items() if key != "worked"}
     assert len(QA.prompt(example, 2)) == 5 and QA.prompt(example, 0) == QA.prompt(bare)
@@ -295,22 +295,22 @@ def item(id, question, context=None, choices=None):
 def test_the_same_question_is_exact_whatever_its_case_punctuation_and_order_of_options():
     train = [item("t", "Which follows?", PASSAGE, ["one thing", "another"])]
     test = [item("e", "which follows", PASSAGE.upper(), ["another", "one thing"])]
-    assert overlaps(train, test) == [Match("t", "e", "exact", 1.0)]
+    assert find_overlaps(train, test) == [Match("t", "e", "exact", 1.0)]
 
 
 def test_an_edited_passage_is_near_and_another_one_is_not():
     edited = PASSAGE.replace("Monday", "Friday")
     other = "The museum opens at nine, and its guides speak three languages, but only one of them works at weekends."
     train = [item("a", "Which follows?", edited), item("b", "Which follows?", other)]
-    found = overlaps(train, [item("e", "Which follows?", PASSAGE)])
+    found = find_overlaps(train, [item("e", "Which follows?", PASSAGE)])
     assert [(match.train, match.kind) for match in found] == [("a", "near")]
     assert 0.8 <= found[0].containment < 1
 
 
 def test_questions_are_compared_by_passages_and_short_ones_by_every_sign():
-    assert overlaps([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
+    assert find_overlaps([item("a", "", PASSAGE + " It has done so since it was founded.")], [item("e", "", PASSAGE)])
     train = [item("a", "What is 3 * 4?"), item("b", "What is the capital of Peru?")]
-    assert overlaps(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
+    assert find_overlaps(train, [item("e", "What is 3 + 4?"), item("f", "What is the capital of Chile?")]) == []
 
 
 def passage(i: int) -> str:
@@ -333,11 +333,11 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so_and_leaves_a_s
     write_reclor_like(tmp_path, "train", passages[:6])
     write_reclor_like(tmp_path, "val", [passages[2], passages[7]])
     cut = reclor_like(tmp_path)
-    assert len(draw(cut, "sft")) == 6
-    kept = draw(replace(cut, tests=[cut]), "sft")
+    assert len(draw_split(cut, "sft")) == 6
+    kept = draw_split(replace(cut, tests=[cut]), "sft")
     assert len(kept) == 5 and passages[2] not in [example["context"] for example in kept]
     for split in ("sft", "test"):
-        files.write_jsonl(tmp_path / f"{split}.jsonl", draw(cut, split))
+        files.write_jsonl(tmp_path / f"{split}.jsonl", draw_split(cut, split))
 
     train, test, out = (str(tmp_path / name) for name in ("sft.jsonl", "test.jsonl", "overlap.json"))
     step.run(test, out, [train], "reclor")
@@ -349,7 +349,7 @@ def test_overlap_is_reported_and_removed_where_the_config_says_so_and_leaves_a_s
         r"1 that overlap with a test set left out; give a share \(size: 1/3\), or null for what is left"
     )
     with pytest.raises(BadInput, match=message):
-        draw(replace(cut, tests=[cut]), "sft")
+        draw_split(replace(cut, tests=[cut]), "sft")
 
 
 @pytest.mark.parametrize(("task", "one", "other", "same"), [
@@ -364,11 +364,11 @@ def test_twins_ask_the_same(task, one, other, same):
     module = tasks.get(task)
     every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]
     known = {example["question"]: example for example in every}
-    found = overlaps([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
+    found = find_overlaps([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
     assert [match.kind for match in found] == (["twin"] if same else [])
 
 
-LOGIQA_SPLITS = load.mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
+LOGIQA_SPLITS = load.read_mapping(ROOT / "config.yaml")["datasets"]["logiqa"]["splits"]
 LEFT = {"sft": {"from": "train", "size": 4}, "rl": {"from": "train", "size": None}, "test": {"from": "test"}}
 
 
@@ -407,12 +407,12 @@ def test_overlaps_are_removed_by_the_workflow_and_the_splits_take_what_is_left(t
 
 
 def test_removal_reads_the_test_sets_of_the_data_and_of_those_trained_on_it():
-    config = load.mapping(ROOT / "config.yaml")
+    config = load.read_mapping(ROOT / "config.yaml")
     config["datasets"]["logiqa"] |= {"remove_overlap": True}
     checked = configuration.check(config)
-    tests = stages.of("prompts", checked, "logiqa").tests
+    tests = stages.pick_settings("prompts", checked, "logiqa").tests
     assert [one.dataset for one in tests] == ["logiqa", "reclor"]
-    assert stages.of("prompts", checked, "mmlu").tests == []
+    assert stages.pick_settings("prompts", checked, "mmlu").tests == []
 
 
 # The entries of config/datasets: rows in the published layout, through the prompts step that Snakemake runs. Of each set three rows
@@ -427,7 +427,7 @@ def frozen_rows(name, rows, folder, kind="parquet") -> tuple[int, list[dict]]:
     written(folder / f"{origin}.{kind}", rows)
     config.datasets[name].source, config.datasets[name].splits = {"path": str(folder)}, {"test": Split(origin=origin)}
     out = folder / "prompts.jsonl"
-    code = main(prompts_words(stages.of("prompts", config, name), out))
+    code = main(prompts_words(stages.pick_settings("prompts", config, name), out))
     return code, files.read_jsonl(out) if code == 0 else []
 
 
@@ -506,7 +506,7 @@ def labelled(folder):
 
 
 def configured(mine: dict) -> Config:
-    config = load.mapping(ROOT / "config.yaml")
+    config = load.read_mapping(ROOT / "config.yaml")
     config["datasets"]["mine"] = mine
     return configuration.check(config)
 
@@ -515,7 +515,7 @@ def said_of(folder, mine: dict, content: str) -> tuple[int, str, list[dict]]:
     """(exit code, log, examples) of the configuration's check and then `orce prompts`, on one file."""
     (folder / mine["source"]["path"]).write_text(content, encoding="utf-8")
     made = folder / "out" / "test.jsonl"
-    code, said = called(main, prompts_words(stages.of("prompts", configured(mine), "mine"), made))
+    code, said = called(main, prompts_words(stages.pick_settings("prompts", configured(mine), "mine"), made))
     return code, said, [json.loads(line) for line in made.read_text().splitlines()] if made.exists() else []
 
 
@@ -599,4 +599,4 @@ def test_a_key_that_stands_twice_in_the_configuration_is_told_with_its_lines(nam
 
 def test_merged_keys_may_be_overridden(labelled):
     (labelled / "m.yaml").write_text("deep: {er: {a: &a {<<: &base {k: 1, l: 2}, k: 3}}}\nb: {<<: *a, l: 5}\n")
-    assert load.mapping("m.yaml") == {"deep": {"er": {"a": {"k": 3, "l": 2}}}, "b": {"k": 3, "l": 5}}
+    assert load.read_mapping("m.yaml") == {"deep": {"er": {"a": {"k": 3, "l": 2}}}, "b": {"k": 3, "l": 5}}

@@ -130,11 +130,15 @@ def run(tmp_path, monkeypatch, capfd, direct):
     def stage(reply, model="m", rows=("consistency",), **api):
         with Api(reply) as server:
             config = configured(tmp_path, server.address, model, rows, **api)
-            monkeypatch.setenv("ORCE_SPEED", json.dumps(picking.speed(config)))
+            monkeypatch.setenv("ORCE_SPEED", json.dumps(picking.speed_settings(config)))
             cell = tmp_path / "results" / "towns" / "api"
             frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
-            assert main(prompts_words(stages.of("prompts", config, "towns"), frozen)) == 0
-            sample = ["sample", "--settings", picking.to_argument(stages.of("sample", config, "towns", "api"))]
+            assert main(prompts_words(stages.pick_settings("prompts", config, "towns"), frozen)) == 0
+            sample = [
+                "sample",
+                "--settings",
+                picking.to_argument(stages.pick_settings("sample", config, "towns", "api")),
+            ]
             code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
             said = capfd.readouterr().err
             assert SECRET not in said
@@ -319,8 +323,10 @@ def test_a_key_in_place_of_its_variable_is_refused_and_not_printed(tmp_path):
 def test_rates_and_keys_rerun_nothing(tmp_path):
     plain = configured(tmp_path, "http://localhost:1/v1")
     paced = configured(tmp_path, "http://localhost:1/v1", key="MINE", requests_per_minute=10, tokens_per_minute=10)
-    assert stages.of("sample", plain, "towns", "api") == stages.of("sample", paced, "towns", "api")
-    assert picking.speed(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"
+    assert stages.pick_settings("sample", plain, "towns", "api") == stages.pick_settings(
+        "sample", paced, "towns", "api"
+    )
+    assert picking.speed_settings(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"
 
 
 # What servers send to `orce.confidence`. A line has the reply to each question ({content, tokens: [text, log-probability, bytes],

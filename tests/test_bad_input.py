@@ -27,7 +27,7 @@ from orce.errors import BadInput
 from orce.runtime import lease
 from orce.settings import load
 
-PAPER = load.mapping(ROOT / "config.yaml")
+PAPER = load.read_mapping(ROOT / "config.yaml")
 MMLU = copy.deepcopy(PAPER)
 MMLU |= {"device": "cpu", "gpus": 0, "dtype": "float32"}
 MMLU["training"]["gpus"] = 0
@@ -134,12 +134,12 @@ def prompt(name):
 
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,{0},1,2,0.5,A,1\nb,{0},2,2,1.0,A,1\n"
 PICK = "--surrogate s.csv --prompts rl=p.jsonl --candidates c.jsonl --out out/p.jsonl --manifest out/p.manifest.json"
-SELECT = words("pairs", stages.of("pairs", typed(MMLU), *CELL, "sc"), PICK)
+SELECT = words("pairs", stages.pick_settings("pairs", typed(MMLU), *CELL, "sc"), PICK)
 AGREE = words("derive", None, "--task mmlu --method consistency --prompts p.jsonl --samples x.jsonl --out out/c.jsonl")
 ESTIMATE = words("surrogate", None, "--samples x.jsonl --seed 1 --out out/s.csv")
 MEASURE = "--confidences c.jsonl --surrogate s.csv --manifests m.json --out out/metrics.json --extra out/extra.json"
-EVALUATE = words("evaluate", stages.of("evaluate", typed(MMLU), *CELL, "sft"), MEASURE)
-RENDER = words("tables", stages.of("tables", typed(MMLU), "mmlu"), "--metrics metrics.json --out out")
+EVALUATE = words("evaluate", stages.pick_settings("evaluate", typed(MMLU), *CELL, "sft"), MEASURE)
+RENDER = words("tables", stages.pick_settings("tables", typed(MMLU), "mmlu"), "--metrics metrics.json --out out")
 TWO = {"p.jsonl": lines(prompt("a"), prompt("b")), "s.csv": SURROGATE.format("rl")}
 
 
@@ -152,8 +152,10 @@ STEPS = [
 ]
 
 
-WARM = words("sft", stages.of("sft", typed(MMLU), *CELL), "--surrogate s.csv --prompts rl=p.jsonl --out out/sft")
-ALIGN = words("dpo", stages.of("dpo", typed(MMLU), *CELL), "--pairs pairs.jsonl --sft sft --out o")
+WARM = words(
+    "sft", stages.pick_settings("sft", typed(MMLU), *CELL), "--surrogate s.csv --prompts rl=p.jsonl --out out/sft"
+)
+ALIGN = words("dpo", stages.pick_settings("dpo", typed(MMLU), *CELL), "--pairs pairs.jsonl --sft sft --out o")
 SAID = {name: [{"role": "assistant", "content": "Confidence: 5%"}] for name in ("chosen", "rejected")}
 PREFERRED = {"pairs.jsonl": lines({"id": "a", "prompt": [{"role": "user", "content": "?"}]} | SAID)}
 

@@ -83,8 +83,8 @@ def test_texts_have_the_log_probabilities_of_a_plain_forward_pass_in_any_number_
 @pytest.mark.slow
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
-    options = likelihoods.Settings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.greedy_records([(EXAMPLE, record)], reading.Scorer(lm), options)
+    options = likelihoods.LikelihoodsSettings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
+    (found,) = likelihoods.score_greedy([(EXAMPLE, record)], reading.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
     asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
@@ -133,9 +133,9 @@ class Replies:
 def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     items = [(EXAMPLE | {"id": name}, sampled([], "20").greedy) for name in "abc"]
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
-    options = elicit.Settings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
+    options = elicit.ElicitSettings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = elicit.records(items, engine, elicit.Way(options), options)
+    found = elicit.elicit_chunk(items, engine, elicit.Elicitation(options), options)
     assert [one.confidence for one in found] == [0.95, 0.2, None]
     assert [one.retried for one in found] == [False, True, True]
     assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)
@@ -212,8 +212,8 @@ def test_separated_and_constant_confidences_give_finite_probabilities(name, conf
 
 def config(**over):
     """The demo's configuration with a data set to fit on, and a table of rows; PATH__TO__A__KEY=value changes it."""
-    found = deep_merge(load.mapping(ROOT / "config.yaml"), load.mapping(ROOT / "config/demo.yaml"))
-    demo = load.mapping(ROOT / "config/demo.yaml")
+    found = deep_merge(load.read_mapping(ROOT / "config.yaml"), load.read_mapping(ROOT / "config/demo.yaml"))
+    demo = load.read_mapping(ROOT / "config/demo.yaml")
     found |= {key: demo[key] for key in ("datasets", "models", "methods")}
     fit = {"task": found["datasets"]["arithmetic"]["task"], "source": {}, "confidence_from": "arithmetic"}
     found["datasets"]["fit"] = fit | {"splits": {"test": {"from": "validation", "size": 50}}}
@@ -237,7 +237,7 @@ def on_a_server(made: dict) -> dict:
 def test_the_rows_of_a_table_name_the_methods_and_calibrations():
     made = config()
     checked = configuration.check(made)
-    assert list(layout.labels(checked.tables["mine"], methods.of(checked)).values()) == [
+    assert list(layout.row_labels(checked.tables["mine"], methods.of(checked)).values()) == [
         "Vanilla", "Token probability", "P(True)", "Semantic entropy", "Linguistic", "SFT + Platt",
         "Brier reward (RLCR) + Isotonic",
     ]  # fmt: skip
@@ -259,12 +259,16 @@ def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confi
 
 
 def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_trained_on():
-    from orce.stages.prompts import draw
+    from orce.stages.prompts import draw_split
 
     made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
     checked = configuration.check(made)
-    held_out = {one["id"] for one in draw(stages.of("prompts", checked, "fit"), "test")}
-    trained = {one["id"] for split in ("sft", "rl") for one in draw(stages.of("prompts", checked, "arithmetic"), split)}
+    held_out = {one["id"] for one in draw_split(stages.pick_settings("prompts", checked, "fit"), "test")}
+    trained = {
+        one["id"]
+        for split in ("sft", "rl")
+        for one in draw_split(stages.pick_settings("prompts", checked, "arithmetic"), split)
+    }
     sizes = [checked.datasets["arithmetic"].splits[split].size for split in ("sft", "rl")]
     assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
 
@@ -412,13 +416,13 @@ EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
 def answered(examples, engine, options):
-    return elicit.records([(example, None) for example in examples], engine, elicit.Way(options), options)
+    return elicit.elicit_chunk([(example, None) for example in examples], engine, elicit.Elicitation(options), options)
 
 
 def options(method, task=WORLDFACTS, **changed):
     chosen = methods.Registry({}).settings(method) | {"shots": None} | changed
     named = {"method": method, "module": method, "label": method}
-    return elicit.Settings(options=chosen, task=task, seed=1, engine="none", model=NO_MODEL, **named)
+    return elicit.ElicitSettings(options=chosen, task=task, seed=1, engine="none", model=NO_MODEL, **named)
 
 
 class Says:
@@ -472,7 +476,7 @@ def test_worked_examples_read_as_what_they_say(method, name):
     read = [module.read(turn["content"], {"kind": ""} | example, task, chosen) for turn in turns[1::2]]
     assert [confidence for _, confidence in read] == [0.9, 0.6, 1.0, 0.4]
     assert [answer for answer, _ in read] == [answer for _, _, answer in task.worked()]
-    again = elicit.Way(options(method, name, k=2, max_tokens=8)).again([*turns, last], "TEXT", example)
+    again = elicit.Elicitation(options(method, name, k=2, max_tokens=8)).again([*turns, last], "TEXT", example)
     stated = [turn["content"] for turn in again if turn["content"].startswith("Confidence: ")]
     assert stated == ["Confidence: 90", "Confidence: 60", "Confidence: 100", "Confidence: 40"]
 
@@ -481,8 +485,8 @@ def test_worked_examples_read_as_what_they_say(method, name):
 def test_without_worked_examples_the_question_stands_in_the_instruction(method):
     given = {"all": {}, "none": {"shots": 0}}
     models = {name: {"label": name, "source": {"path": "m"}} | more for name, more in given.items()}
-    config = typed(load.mapping(ROOT / "config.yaml") | {"models": models})
-    shots = {name: stages.of("elicit", config, "mmlu", name, method).options["shots"] for name in models}
+    config = typed(load.read_mapping(ROOT / "config.yaml") | {"models": models})
+    shots = {name: stages.pick_settings("elicit", config, "mmlu", name, method).options["shots"] for name in models}
     assert shots == {"all": None, "none": 0}
     module, example = methods.load(method), {"question": "Wet?", "context": None, "choices": ["yes", "no"]}
     (turn,) = module.prompt(example, tasks.get("mmlu"), {"k": 4, "shots": None})
@@ -500,7 +504,7 @@ def read(text, example, task, settings): return task.extract(text, example), Non
 
 def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_path):
     (tmp_path / "mine.py").write_text(OWN)
-    config = load.mapping(ROOT / "config.yaml")
+    config = load.read_mapping(ROOT / "config.yaml")
     config["methods"]["mine"] = str(tmp_path / "mine.py")
     with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
         check(config)

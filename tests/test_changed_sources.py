@@ -141,19 +141,19 @@ def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, mon
     big, data = tmp_path / "model.safetensors", bytes(files.BIG + 1)
     big.write_bytes(data)
     times = big.stat().st_atime_ns, big.stat().st_mtime_ns
-    first = files.sha256(big)
+    first = files.cached_sha256(big)
     (note,) = files.KNOWN.iterdir()
     assert first in note.read_text()
     big.write_bytes(data[:-1] + b"1")
     os.utime(big, ns=times)
-    assert files.sha256(big) == files.file_digest(big) != first
+    assert files.cached_sha256(big) == files.file_digest(big) != first
     big.write_bytes(data)
-    assert files.sha256(big) == first
+    assert files.cached_sha256(big) == first
 
 
 def test_settings_without_local_sources_are_what_they_were():
     """Ids of the hub have no digest: who uses them has nothing to run again."""
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     for step in ("sample", "sft", "dpo", "candidates"):
-        found = stages.of(step, typed(config), "mmlu", "llama3-8b")
-        assert picking.pinned(found) == found
+        found = stages.pick_settings(step, typed(config), "mmlu", "llama3-8b")
+        assert picking.with_contents(found) == found

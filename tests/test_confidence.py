@@ -66,7 +66,7 @@ def test_a_samples_probability_is_that_of_its_whole_turn(reader):
 
 @pytest.mark.slow
 def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
-    process.importing()
+    process.pause_collection()
     assert not gc.isenabled()
     language_model.load({"source": {"path": smollm2}, "dtype": "float32", "device": "cpu"})
     assert gc.isenabled()
@@ -75,7 +75,7 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(smollm2):
 @pytest.mark.parametrize("starting", [True, False])
 def test_packages_are_hidden_from_transformers_by_a_starting_stage_alone(monkeypatch, starting):
     monkeypatch.setattr(process, "_starting", starting)
-    with process.without_unused():
+    with process.hide_unused_packages():
         assert ("yaml" in metadata.packages_distributions()) is not starting
     assert "yaml" in metadata.packages_distributions()
 
@@ -167,7 +167,7 @@ def test_another_readout_reads_no_model(finished, tmp_path, monkeypatch):
         finished_run.step("state", asked, **files_read, readout=readout)
         records = store.read(out)
         assert [one["confidence"] for one in records] == [one[readout] for one in records]
-        assert store.facts(out)["n"] == len(records)
+        assert store.manifest_facts(out)["n"] == len(records)
         return records
 
     stated = read_out("stated")
@@ -334,15 +334,15 @@ def record(split, name):
 
 
 def test_a_training_prompt_shows_its_realised_answer_and_a_test_prompt_its_greedy_one():
-    shown = surrogate.row(record("rl", "q"), 1)
+    shown = surrogate.surrogate_row(record("rl", "q"), 1)
     assert shown.answer in "ACEG" and shown.answer_correct == 1
     assert (shown.n_correct, shown.n_samples, shown.kappa) == (4, 8, 0.5)
     for split in ("validation", "test"):
-        greedy = surrogate.row(record(split, "q"), 1)
+        greedy = surrogate.surrogate_row(record(split, "q"), 1)
         assert (greedy.answer, greedy.answer_correct, greedy.kappa) == ("Z", 0, 0.5)
-    drawn = [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
+    drawn = [surrogate.surrogate_row(record("sft", f"q{i}"), 1).answer for i in range(40)]
     assert set(drawn) == set("ACEG")
-    assert drawn == [surrogate.row(record("sft", f"q{i}"), 1).answer for i in range(40)]
+    assert drawn == [surrogate.surrogate_row(record("sft", f"q{i}"), 1).answer for i in range(40)]
 
 
 ROW = {

@@ -19,8 +19,8 @@ from orce.config import check as configuration
 from orce.config import picking
 from orce.errors import BadInput
 from orce.settings import load
-from orce.settings.stage import plain
-from orce.tasks.examples import cut
+from orce.settings.stage import to_mapping
+from orce.tasks.examples import split_slices
 
 
 def deep_merge(base, over):
@@ -32,8 +32,8 @@ def deep_merge(base, over):
     return base
 
 
-PAPER = load.mapping(ROOT / "config.yaml")
-DEMO = deep_merge(copy.deepcopy(PAPER), load.mapping(ROOT / "config" / "demo.yaml"))
+PAPER = load.read_mapping(ROOT / "config.yaml")
+DEMO = deep_merge(copy.deepcopy(PAPER), load.read_mapping(ROOT / "config" / "demo.yaml"))
 
 
 def changed(path, value):
@@ -72,10 +72,10 @@ def test_a_key_that_is_gone_is_named(path, message):
 
 def test_every_method_has_one_place_for_its_weights():
     def place(*names):
-        cell, folder = picking.weights(typed(PAPER), *names)
+        cell, folder = picking.judge_weights(typed(PAPER), *names)
         return f"{cell.folder}/{folder}"
 
-    assert picking.weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
+    assert picking.judge_weights(typed(PAPER), "mmlu", "llama3-8b", "vanilla") is None
     assert place("mmlu", "llama3-8b", "orce") == "results/mmlu/llama3-8b/dpo"
     assert place("mmlu", "llama3-8b", "orce-nrd") == "results/mmlu/llama3-8b/dpo-nrd"
     assert place("mmlu", "llama3-8b", "conftuner") == "results/mmlu/llama3-8b/conftuner"
@@ -85,42 +85,50 @@ def test_every_method_has_one_place_for_its_weights():
 
 def test_a_steps_settings_change_with_what_it_depends_on_and_not_with_the_speed():
     changed_dpo = typed_change("dpo/beta", 0.5)
-    assert stages.of("sft", typed(PAPER), "mmlu", "llama3-8b") == stages.of("sft", changed_dpo, "mmlu", "llama3-8b")
-    assert stages.of("dpo", typed(PAPER), "mmlu", "llama3-8b") != stages.of("dpo", changed_dpo, "mmlu", "llama3-8b")
+    assert stages.pick_settings("sft", typed(PAPER), "mmlu", "llama3-8b") == stages.pick_settings(
+        "sft", changed_dpo, "mmlu", "llama3-8b"
+    )
+    assert stages.pick_settings("dpo", typed(PAPER), "mmlu", "llama3-8b") != stages.pick_settings(
+        "dpo", changed_dpo, "mmlu", "llama3-8b"
+    )
     cell = ("mmlu", "llama3-8b")
-    assert stages.of("sample", typed(PAPER), *cell) == stages.of("sample", changed_dpo, *cell)
+    assert stages.pick_settings("sample", typed(PAPER), *cell) == stages.pick_settings("sample", changed_dpo, *cell)
     more_gpus = typed_change("training/gpus", 4)
-    assert stages.of("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.of("dpo", more_gpus, "drop", "qwen3-8b")
+    assert stages.pick_settings("dpo", typed(PAPER), "drop", "qwen3-8b") == stages.pick_settings(
+        "dpo", more_gpus, "drop", "qwen3-8b"
+    )
     faster = copy.deepcopy(PAPER)
     faster["engine"] |= {"batch_tokens": 8, "gpu_memory_utilization": 0.5, "max_model_len": 4096}
     faster["answers"] |= {"chunk": 7, "shards": 4}
     for step, names in (
-        (partial(stages.of, "sample"), cell),
-        (partial(stages.of, "elicit"), (*cell, "cot")),
-        (partial(stages.of, "candidates"), cell),
-        (partial(stages.of, "state"), (*cell, "orce")),
+        (partial(stages.pick_settings, "sample"), cell),
+        (partial(stages.pick_settings, "elicit"), (*cell, "cot")),
+        (partial(stages.pick_settings, "candidates"), cell),
+        (partial(stages.pick_settings, "state"), (*cell, "orce")),
     ):
         assert step(typed(faster), *names) == step(typed(PAPER), *names)
-    fast = picking.speed(typed(faster))  # which the steps read elsewhere
+    fast = picking.speed_settings(typed(faster))  # which the steps read elsewhere
     assert (fast["answers"]["max_model_len"], fast["confidence"]["batch_tokens"]) == (4096, 8)
 
 
 def test_readings_keep_the_mode_only_where_it_is_the_readout():
     cell = ("mmlu", "llama3-8b")
     states = (typed_change("evaluation/readout", one) for one in ("stated", "mean", "mode"))
-    read = [stages.of("state", one, *cell, "orce") for one in states]
+    read = [stages.pick_settings("state", one, *cell, "orce") for one in states]
     assert read[0] == read[1] and read[2] == replace(read[0], mode=True)
-    tuned = [stages.of("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")]
+    tuned = [
+        stages.pick_settings("tune_state", typed_change("evaluation/readout", one), *cell) for one in ("stated", "mode")
+    ]
     assert tuned[1] == replace(tuned[0], mode=True)
 
 
 def test_the_prompt_of_training_and_evaluation_is_one():
     """The model's settings, chat template included, are the same in every step that makes a confidence prompt."""
     steps = [
-        stages.of("sft", typed(PAPER), "mmlu", "qwen3-8b"),
-        stages.of("dpo", typed(PAPER), "mmlu", "qwen3-8b"),
-        stages.of("candidates", typed(PAPER), "mmlu", "qwen3-8b"),
-        stages.of("state", typed(PAPER), "mmlu", "qwen3-8b", "orce"),
+        stages.pick_settings("sft", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.pick_settings("dpo", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.pick_settings("candidates", typed(PAPER), "mmlu", "qwen3-8b"),
+        stages.pick_settings("state", typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
     assert len({picking.to_argument(step.model) for step in steps}) == 1
     assert steps[0].model.template_kwargs == {"enable_thinking": False}
@@ -132,12 +140,12 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
         "label": "Black box", "source": {"server": "http://localhost:8000/v1", "model": "m"}, "confidence": "qwen3-8b",
     }  # fmt: skip
     checked = configuration.check(config)
-    sample = stages.of("sample", checked, "mmlu", "box")
+    sample = stages.pick_settings("sample", checked, "mmlu", "box")
     assert sample.engine == "openai"
-    assert plain(sample.model.source) == {"server": "http://localhost:8000/v1", "model": "m"}
-    qwen = picking.model(checked, "qwen3-8b")
-    assert stages.of("sft", checked, "mmlu", "box").model == qwen
-    assert stages.of("state", checked, "mmlu", "box", "vanilla").model == qwen
+    assert to_mapping(sample.model.source) == {"server": "http://localhost:8000/v1", "model": "m"}
+    qwen = picking.model_settings(checked, "qwen3-8b")
+    assert stages.pick_settings("sft", checked, "mmlu", "box").model == qwen
+    assert stages.pick_settings("state", checked, "mmlu", "box", "vanilla").model == qwen
 
 
 @pytest.mark.parametrize(("section", "name", "over", "expected"), cases("replaced_sources"))
@@ -146,8 +154,12 @@ def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section,
     config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
     more = {} if section == "datasets" or name == "smollm2" else {"confidence": "llama3-8b"}
     checked = configuration.check(deep_merge(config, {section: {name: {"source": over} | more}}))
-    found = stages.of("prompts", checked, "mmlu") if section == "datasets" else picking.model(checked, name)
-    assert (found.source if section == "datasets" else plain(found.source)) == expected
+    found = (
+        stages.pick_settings("prompts", checked, "mmlu")
+        if section == "datasets"
+        else picking.model_settings(checked, name)
+    )
+    assert (found.source if section == "datasets" else to_mapping(found.source)) == expected
 
 
 @pytest.mark.parametrize(("source", "message"), [
@@ -192,7 +204,7 @@ def test_sizes_are_numbers_shares_or_what_is_left(sft, rl, message):
 
 
 def test_the_papers_thirds_of_logiqa_are_4189_and_8378():
-    places = cut(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
+    places = split_slices(configuration.check(PAPER).datasets["logiqa"].splits, "train", 12567)
     assert {name: place.stop - place.start for name, place in places.items()} == {"sft": 4189, "rl": 8378}
 
 

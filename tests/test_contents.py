@@ -298,10 +298,10 @@ PASSES = {(str(STATEMENTS), "figures")}
 
 
 def test_the_parameters_of_a_calibration_have_a_manifest(run):
-    assert store.verified(FIT) == FIT
+    assert store.verify(FIT) == FIT
     damage(FIT, "flipped")
     with pytest.raises(BadInput, match=r"fit\.json: changed since it was written"):
-        store.verified(FIT)
+        store.verify(FIT)
 
 
 def test_seals_of_an_earlier_version_are_checked_as_they_were(run):
@@ -474,7 +474,7 @@ def test_a_damaged_record_of_a_training_trains_again(run, kind):
     damage(record, kind)
     (WARM / "manifest.json").unlink()
     make("sft")
-    store.verified_folder(WARM)
+    store.verify_folder(WARM)
     assert (WARM / "adapter_model.safetensors").read_bytes() == before
 
 

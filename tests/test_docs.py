@@ -219,7 +219,7 @@ def check(words: list[str], project: Path) -> None:
 def check_python(arguments: list[str], project: Path) -> None:
     if arguments[:2] == ["-m", "orce"]:
         step = importlib.import_module(steps.commands()[arguments[2]])
-        parser = stages.parser(step)
+        parser = stages.argument_parser(step)
         if "--help" not in arguments:
             parser.parse_args(arguments[3:])
     elif arguments[:2] == ["-m", "orce.runtime.lease"]:
@@ -262,7 +262,7 @@ def test_the_commands_of_the_decision_table_run(tiny, folder):
             for word in shlex.split(cell)
         ]
         if "--judge" in words:  # which a run trains
-            stages.parser(importlib.import_module(steps.commands()[words[1]])).parse_args(words[2:])
+            stages.argument_parser(importlib.import_module(steps.commands()[words[1]])).parse_args(words[2:])
             continue
         assert steps.main([*words[1:], "--device", "cpu"]) == 0, cell
         assert len(read_jsonl("O.jsonl")) == 40

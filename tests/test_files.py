@@ -93,7 +93,7 @@ def test_of_two_that_wait_for_a_file_one_has_it_even_when_its_holder_deletes_it_
 
     def take_and_tidy(_):
         for _ in range(200):
-            with files.alone(path):
+            with files.exclusive_lock(path):
                 inside.append(1)
                 time.sleep(1e-4)
                 assert inside == [1]
@@ -228,7 +228,7 @@ def moved(source: Path, target: Path) -> None:
 def test_what_was_written_is_read_from_wherever_the_run_is_looked_at(run, monkeypatch):
     store.write(HERE, RECORDS, {"seed": 1}, split="test")
     assert store.read(HERE, ("id",)) == store.read(run / HERE) == RECORDS
-    facts = store.facts(HERE)
+    facts = store.manifest_facts(HERE)
     assert (facts["file"], facts["n"], facts["split"]) == (str(HERE), 2, "test")
     run.rename(run.with_name("moved"))
     monkeypatch.chdir(run.parent)
@@ -264,10 +264,10 @@ def test_a_file_without_its_manifest_is_refused_in_a_run_and_read_elsewhere():
 def test_a_file_is_refused_once_its_inputs_are_others():
     samples = Path("results/sums/small/samples.jsonl")
     store.write(samples, RECORDS)
-    with store.step():
+    with store.recording_inputs():
         store.read(samples)
         store.write(HERE, RECORDS)
-    assert store.facts(HERE)["inputs"] == {str(samples): files.file_digest(samples)}
+    assert store.manifest_facts(HERE)["inputs"] == {str(samples): files.file_digest(samples)}
     store.write(samples, RECORDS[::-1])
     with pytest.raises(BadInput, match=rf"{HERE}: was made from another {samples} than there is now"):
         store.read(HERE)
@@ -289,7 +289,7 @@ def test_a_folder_of_weights_of_another_reward_says_where_it_belongs():
     with pytest.raises(BadInput, match="dpo/manifest.json: was made as results/sums/small/dpo-nrd, and belongs there"):
         store.weights_digest("results/sums/small/dpo")
     with pytest.raises(BadInput, match="dpo-nrd/manifest.json: is gone; the same snakemake command makes it again"):
-        store.verified_folder("results/sums/small/dpo-nrd")
+        store.verify_folder("results/sums/small/dpo-nrd")
 
 
 def test_a_seal_of_an_earlier_version_is_checked_for_its_bytes():

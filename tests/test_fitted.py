@@ -305,7 +305,7 @@ def read(out, *more):
 @pytest.mark.slow
 def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(asked, monkeypatch):
     whole = read(CELL / "whole.jsonl")
-    calls, records = [], states.records
+    calls, records = [], states.encode_chunk
 
     def killed(*arguments, **settings):
         calls.append(1)
@@ -313,7 +313,7 @@ def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(
             raise KeyboardInterrupt
         return records(*arguments, **settings)
 
-    monkeypatch.setattr(states, "records", killed)
+    monkeypatch.setattr(states, "encode_chunk", killed)
     with pytest.raises(KeyboardInterrupt):
         read(CELL / "states/answers.jsonl")
     assert not (CELL / "states/answers.jsonl").exists()

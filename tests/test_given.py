@@ -24,7 +24,7 @@ from orce.artefacts import files
 from orce.config import check as configuration
 from orce.errors import BadInput
 from orce.given import records as given_records
-from orce.settings.stage import File
+from orce.settings.stage import GivenFile
 
 N = 24
 
@@ -218,9 +218,11 @@ def test_columns_of_a_file_are_read_by_their_names(suffix, folder):
     written(folder / "rows.jsonl", COLUMNS)
     Path("rows.json").write_text(json.dumps(COLUMNS))
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(COLUMNS), "rows.parquet")
-    found = given_records.read(File(path=f"rows.{suffix}", fields=NAMED))
+    found = given_records.read_given(GivenFile(path=f"rows.{suffix}", fields=NAMED))
     assert found["7"][1] == {"id": 7, "question": "?", "answers": ["x", "y"], "correct": [True, 0]}
-    found = given_records.read(File(path=f"rows.{suffix}", fields={"id": "n", "confidence": "sure"}), "confidence")
+    found = given_records.read_given(
+        GivenFile(path=f"rows.{suffix}", fields={"id": "n", "confidence": "sure"}), "confidence"
+    )
     assert found["7"][1] == {"id": 7, "confidence": 0.25}
 
 
@@ -235,7 +237,7 @@ MISNAMED = {
 def test_a_column_that_is_not_there_is_named_with_those_that_are(words, folder):
     written(folder / "rows.jsonl", COLUMNS)
     with pytest.raises(BadInput) as error:
-        given_records.read(File(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
+        given_records.read_given(GivenFile(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
     assert str(error.value).startswith(words)
 
 

@@ -100,7 +100,7 @@ def command(config: dict, place) -> list[str]:
     cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
 
     def words(stage: str, *options: str) -> list[str]:
-        chosen = picking.pinned(stages.of(stage, known, "towns", "api"))
+        chosen = picking.with_contents(stages.pick_settings(stage, known, "towns", "api"))
         named = ["--settings", picking.to_argument(chosen), "--prompts", f"test={frozen}"]
         return [stage.replace("_", "-"), *named, *options]
 
@@ -108,9 +108,9 @@ def command(config: dict, place) -> list[str]:
         return ["--out", f"{cell}/{name}.jsonl", "--manifest", f"{cell}/{name}.manifest.json"]
 
     if not frozen.exists():
-        assert main(prompts_words(picking.pinned(stages.of("prompts", known, "towns")), frozen)) == 0
+        assert main(prompts_words(picking.with_contents(stages.pick_settings("prompts", known, "towns")), frozen)) == 0
         assert main(words("import_answers", *out("ungraded-samples"))) == 0
-    made = ("verdicts", "disagreements", *(["meanings"] if picking.grouping(checked) else []))
+    made = ("verdicts", "disagreements", *(["meanings"] if picking.groups_meanings(checked) else []))
     paths = [word for name in made for word in (f"--{name}", f"{cell}/{name}.jsonl")]
     return words("grade", "--samples", f"{cell}/ungraded-samples.jsonl", *paths, *out("samples"))
 
@@ -119,7 +119,7 @@ def graded(config: dict, place) -> tuple[list[dict], dict]:
     """(records, the manifest's `grading`) after the grade step."""
     assert main(command(config, place)) == 0
     path = place / "results/towns/api/samples.jsonl"
-    return store.read(path), store.facts(path)["grading"]
+    return store.read(path), store.manifest_facts(path)["grading"]
 
 
 def lines(place, name) -> list[dict]:
@@ -294,7 +294,7 @@ def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
     names = ("consistency", "agreement", "num_sets", "semantic_entropy")
     assert [confidence(name, grouped) for name in names] == [0.6, 0.6, 0.5, 0.41]
     assert [confidence(name, by_text) for name in names] == [0.4, 0.2, 0.25, 0.172]
-    said = given_records.scored(grouped, "It is Rome", example, task)
+    said = given_records.score_answer(grouped, "It is Rome", example, task)
     assert (said.correct, said.f1) == (True, None), "an answer that a method takes from the samples has their grade"
     ideas = likelihoods.p_true_prompt(task, example, grouped)[0]["content"]
     assert "It is Rome" not in ideas.split("Possible")[0] and "Rome\nIt is not Rome\nAtlantis" in ideas
@@ -469,29 +469,29 @@ def test_the_confidence_llm_may_read_the_reasoning(place):
     samples, frozen = place / "results/towns/api/ungraded-samples.jsonl", place / "results/towns/prompts/test.jsonl"
     table, task = place / "surrogate.csv", tasks.get("qa")
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
-    trained = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
-    items = [(example, one.greedy) for example, one in stages.tested(str(frozen), str(samples))]
+    trained = [pair.prompt[0]["content"] for pair in stages.read_realised(task, table, {"test": str(frozen)})]
+    items = [(example, one.greedy) for example, one in stages.read_tested(str(frozen), str(samples))]
 
     def shown() -> list[str]:
-        settings = stages.of("state", typed(config), "towns", "api", "vanilla")
-        return [turn["content"] for (turn, *_) in state.asked(items, settings)]
+        settings = stages.pick_settings("state", typed(config), "towns", "api", "vanilla")
+        return [turn["content"] for (turn, *_) in state.judge_prompts(items, settings)]
 
     read = shown()
     assert read == trained, "it is taught on what it reads"
     assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
     config["datasets"]["towns"]["judge_reads"] = "answer"
     assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
-    plain = [pair.prompt[0]["content"] for pair in stages.realised(task, table, {"test": str(frozen)})]
+    plain = [pair.prompt[0]["content"] for pair in stages.read_realised(task, table, {"test": str(frozen)})]
     assert plain == shown() and "think" not in plain[1]
 
 
 def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(place):
     config = config_of(place, mode="exact")
-    before = stages.of("state", typed(config), "towns", "weights", "sft")
+    before = stages.pick_settings("state", typed(config), "towns", "weights", "sft")
     config["datasets"]["towns"]["judge_reads"] = "answer"
-    assert stages.of("state", typed(config), "towns", "weights", "sft") == before
+    assert stages.pick_settings("state", typed(config), "towns", "weights", "sft") == before
     config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    after = stages.of("state", typed(config), "towns", "weights", "sft")
+    after = stages.pick_settings("state", typed(config), "towns", "weights", "sft")
     assert after == msgspec.structs.replace(before, reads="reasoning")
     config["datasets"]["other"] = config["datasets"]["towns"] | {"confidence_from": "towns", "judge_reads": "answer"}
     with pytest.raises(BadInput, match="datasets.other.judge_reads: answer, and the confidence LLMs of towns"):

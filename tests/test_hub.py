@@ -118,7 +118,7 @@ def freeze(folder, served, name="mmlu", split="test", change=None, **more):
     mine["splits"] = {one: spec | SIZES[one] for one, spec in mine["splits"].items()}
     mine["source"] |= change or {}
     checked = check.check(config)
-    argv = prompts_words(stages.of("prompts", checked, name), f"{name}/{split}.jsonl", split)
+    argv = prompts_words(stages.pick_settings("prompts", checked, name), f"{name}/{split}.jsonl", split)
     return on_the_hub([sys.executable, "-m", "orce", *argv], folder, served, **more)
 
 

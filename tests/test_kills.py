@@ -207,7 +207,7 @@ def printed(*lines: str) -> list[str]:
 
 @pytest.mark.slow
 def test_only_a_step_leaves_scikit_learn_and_scipy_out_of_its_start():
-    start = ("from orce.runtime import process", "process.importing()")
+    start = ("from orce.runtime import process", "process.pause_collection()")
     assert printed(*start, "import orce.training.dpo, orce.judge.reader", FOUND, FIT, FOUND) == ["0", "2"]
     assert printed("import orce.llm.language_model", FOUND) == ["2"]
 
@@ -216,7 +216,7 @@ def test_only_a_step_leaves_scikit_learn_and_scipy_out_of_its_start():
 @pytest.mark.parametrize("kept", [False, True])
 def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
     """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
-    keep = ["from orce.runtime import process", *["process.importing()"] * kept, "process.keep_memory()"]
+    keep = ["from orce.runtime import process", *["process.pause_collection()"] * kept, "process.keep_memory()"]
     count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
     lines = ["import resource, torch", *keep, f"first = {count}"]
     lines += ["[None for i in range(20) if torch.ones(2 ** 24).sum() < i]"]
@@ -227,7 +227,7 @@ def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
 @pytest.mark.slow
 def test_a_step_waits_for_its_threads_and_ends_with_its_code():
     left = "atexit.register(print, 'left to the end', flush=True)"
-    code = f"import atexit; {left}; from orce.runtime import process; process.importing(); import torch; process.end(7)"
+    code = f"import atexit; {left}; from orce.runtime import process; process.pause_collection(); import torch; process.end(7)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
     late = "threading.Timer(0.5, print, ['late']).start()"

@@ -127,7 +127,7 @@ def test_the_budget_says_how_many_texts_it_cut(tmp_path):
 
     cut = Text("180 * 3 = 54")
     cut.cut = True
-    line = sample.cut([sampled([cut, Text("540")], [None, "540"], [False, True])], 48)
+    line = sample.truncation_report([sampled([cut, Text("540")], [None, "540"], [False, True])], 48)
     assert line.startswith("1 of 2 texts ended at their budget of 48 tokens, 1 of them without an answer")
     assert json.dumps([cut]) == '["180 * 3 = 54"]'
 
@@ -165,13 +165,13 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     options = {"options": ["Rome", "Paris"], "answer_is": "letter", "answer_pattern": r"=> ([A-D])"}
     (asked,) = prompts([{"q": "The capital of France?", "a": "B"}], task="choice", **options)
     assert CHOICE.extract("A is in Italy. => B", asked) == "B"
-    from orce.stages import near_misses
+    from orce.stages import near_miss_report
 
     asked = example("normalised", "Paris")
     answers = ["The capital of France is Paris", "Rome", "Paris"]
-    said = near_misses([sampled(answers, answers, [False, False, True])], [asked], QA)
+    said = near_miss_report([sampled(answers, answers, [False, False, True])], [asked], QA)
     assert said.startswith("1 of 2 wrong answers contain an accepted answer")
-    assert near_misses([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
+    assert near_miss_report([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
 
 
 @pytest.mark.parametrize("task", [QA, CHOICE, tasks.get("drop")], ids=["qa", "choice", "drop"])
@@ -180,14 +180,14 @@ def test_a_reasoned_answer_is_the_marked_one(task):
 
     asked = example("numeric", "18") | CAPITALS if task is CHOICE else example("numeric", "18")
     sampled = {"samples": 1, "temperature": 1, "top_p": 1, "seed": 1, "label": "x", "engine": "none", "model": NO_MODEL}
-    options = sample.Settings(task="qa", shots=None, reasoning=True, max_tokens=None, **sampled)
+    options = sample.SampleSettings(task="qa", shots=None, reasoning=True, max_tokens=None, **sampled)
     (turn,) = answer_prompt(task, asked, options)
     assert "step by step" in turn["content"] and f"Answer: <{task.ANSWER_KIND}>" in turn["content"]
     assert "Reply with only" not in turn["content"]
     right = "B" if task is CHOICE else "18"
-    assert sample.answer(task, f"First 6 * 2 = 12, or A.\nAnswer: {right}", asked, options) == right
-    assert sample.answer(task, f"6 * 3 = 18, so {right}", asked, options) is None, "not marked, so unread"
-    assert sample.answer(task, right, asked, replace(options, reasoning=False)) == right
+    assert sample.read_answer(task, f"First 6 * 2 = 12, or A.\nAnswer: {right}", asked, options) == right
+    assert sample.read_answer(task, f"6 * 3 = 18, so {right}", asked, options) is None, "not marked, so unread"
+    assert sample.read_answer(task, right, asked, replace(options, reasoning=False)) == right
     assert sample.max_tokens(options) == sample.REASONING_TOKENS
 
 

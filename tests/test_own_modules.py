@@ -28,7 +28,7 @@ from orce.runtime import modules
 from orce.settings import load
 from orce.stages import elicit
 
-PAPER = load.mapping(ROOT / "config.yaml")
+PAPER = load.read_mapping(ROOT / "config.yaml")
 HEAD = {
     "method": "",
     "raw reward": "",
@@ -48,7 +48,7 @@ EXAMPLES = tasks.get(ARITHMETIC).load({"size": 3}, "test", 0)
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my").mkdir()
-    modules.imported.cache_clear()  # a process of its own has read no module yet
+    modules.import_file.cache_clear()  # a process of its own has read no module yet
     return tmp_path
 
 
@@ -90,7 +90,7 @@ def test_the_dry_run_says_so_in_one_line(kind, folder):
 def test_any_names_defaults_and_stars_are_right_where_the_call_is():
     for text in ("def state(a, b, c): ...", "def state(*all): ...", "def state(a, b, c, d=1): ...", "state = max"):
         own("sampled", text)
-        modules.imported.cache_clear()
+        modules.import_file.cache_clear()
         check(configured("sampled"))
 
 
@@ -180,9 +180,9 @@ class Says:
      r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"),
 ])  # fmt: skip
 def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind, text, greedy, said):
-    settings = elicit.Settings(**asking(own(kind, text)))
+    settings = elicit.ElicitSettings(**asking(own(kind, text)))
     with pytest.raises(BadInput, match=said):
-        elicit.records([(example, greedy) for example in EXAMPLES], Says(), elicit.Way(settings), settings)
+        elicit.elicit_chunk([(example, greedy) for example in EXAMPLES], Says(), elicit.Elicitation(settings), settings)
 
 
 def test_a_right_module_is_left_as_it_is():

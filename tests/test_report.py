@@ -40,9 +40,9 @@ from orce.metrics.summary import Stated
 from orce.reports import figures
 from orce.runtime import preflight
 from orce.settings import load
-from orce.settings.stage import Pictured, Pictures, parsed, plain
+from orce.settings.stage import CellPicture, Pictures, parse_argument, to_mapping
 from orce.stages import metrics_csv, prompts
-from orce.stages.figures import KINDS, Settings
+from orce.stages.figures import KINDS, FiguresSettings
 
 METHODS = list(layout.KINDS["main"])
 PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
@@ -271,7 +271,7 @@ def test_a_run_says_whose_tables_it_replaces(folder, capsys):
 
 # The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal.
 
-PICTURED = Pictured(dataset="sums", model="small", label="sums, Small 1B")
+PICTURED = CellPicture(dataset="sums", model="small", label="sums, Small 1B")
 LABELLED = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 
 
@@ -403,16 +403,16 @@ def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_a
 
 
 def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
-    names = stages.of("figures", typed(config())).names()
+    names = stages.pick_settings("figures", typed(config())).names()
     cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
     assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in KINDS for cell in cells}
     # As the step gets them: in one canonical form, with the keys of objects sorted.
-    wanted = json.loads(to_argument(stages.of("figures", typed(config()))))
+    wanted = json.loads(to_argument(stages.pick_settings("figures", typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
-    wanted = stages.of("figures", typed(config(transfer=table)))
+    wanted = stages.pick_settings("figures", typed(config(transfer=table)))
     assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
     assert wanted.reward is None
     assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
@@ -425,7 +425,7 @@ def test_every_method_has_a_look_of_its_own():
         looks = [figures.look(method) for method in kind]
         for side in ("color", "marker", "dash"):
             assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
-    field = load.mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
+    field = load.read_mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
     assert len({figures.look(method) for method in field}) == len(field)
     for method in ("sft+platt", "sft-from-llama3-8b+isotonic"):
         assert figures.look(method).color == figures.LOOKS["sft"].color
@@ -441,7 +441,7 @@ def two_runs(tmp_path_factory):
         confidence = (rng.integers(0, 101, 60) / 100).tolist()
         write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
     wanted = {
-        "cells": [plain(PICTURED) | {"methods": list(LABELLED.items())}],
+        "cells": [to_mapping(PICTURED) | {"methods": list(LABELLED.items())}],
         "reward": None,
         "unparsed_confidence": 0.5,
     }
@@ -449,7 +449,7 @@ def two_runs(tmp_path_factory):
     for seed in ("1", "2"):
         words = ["-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
         program(sys.executable, *words, cwd=folder, check=True, PYTHONHASHSEED=seed)
-    return folder, parsed(Settings, json.dumps(wanted)).names()
+    return folder, parse_argument(FiguresSettings, json.dumps(wanted)).names()
 
 
 @pytest.mark.slow
@@ -604,7 +604,10 @@ def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on
     names = ("config.yaml", "config/demo.yaml", "config/field-generated.yaml")
     config = read_config([ROOT / name for name in names])
     for name in ("arithmetic-all", "worldfacts-all"):
-        drawn = {split: prompts.draw(stages.of("prompts", config, name), split) for split in ("sft", "rl", "test")}
+        drawn = {
+            split: prompts.draw_split(stages.pick_settings("prompts", config, name), split)
+            for split in ("sft", "rl", "test")
+        }
         assert len(drawn["test"]) == 1000 and len(drawn["sft"]) + len(drawn["rl"]) >= 68
         texts = [one["question"] for examples in drawn.values() for one in examples]
         task = tasks.get(config.datasets[name].task)

@@ -29,7 +29,7 @@ from orce.align.rewards import (
 from orce.artefacts import files, store
 from orce.artefacts.records import Candidate, Realised
 from orce.config.check import read_config
-from orce.stages.pairs import Settings, preference_records
+from orce.stages.pairs import PairsSettings, preference_records
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -367,7 +367,7 @@ def test_no_candidate_raises_the_correlation_of_the_surrogates_with_themselves()
 def test_the_pairs_of_a_run_are_chosen_as_its_configuration_says(accept, tmp_path):
     (tmp_path / "more.yaml").write_text(f"dpo: {{accept: {accept}}}")
     config = read_config([str(ROOT / "config.yaml"), str(tmp_path / "more.yaml")])
-    assert Settings.of(config, "mmlu", "llama3-8b", "sc").accept == accept
+    assert PairsSettings.of(config, "mmlu", "llama3-8b", "sc").accept == accept
 
 
 def choose_pairs(folder, stated, correct_of_ten) -> dict:

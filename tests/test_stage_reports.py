@@ -13,7 +13,7 @@ from stages_by_hand import WORDS, area, calibration, lines, stage, stated, write
 
 from orce.metrics.summary import read_stated
 from orce.reports import figures
-from orce.settings.stage import Pictured
+from orce.settings.stage import CellPicture
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -156,7 +156,7 @@ def drawn(measured) -> list[figures.Series]:
     ]
 
 
-PICTURED = Pictured(dataset="words", model="m", label="Words")
+PICTURED = CellPicture(dataset="words", model="m", label="Words")
 
 
 def test_each_curve_is_the_risk_at_each_coverage_of_its_own_method(measured):

@@ -42,7 +42,7 @@ def read_in(found):
 
 def resolved(spec):
     metric = {"metric": "f1"} if spec["dataset"] == "drop" else {}
-    return layout.resolved(msgspec.convert(spec, Table), Registry(), **metric)
+    return layout.resolve(msgspec.convert(spec, Table), Registry(), **metric)
 
 
 def cells(spec):
@@ -61,11 +61,13 @@ def filled_in(spec, found, models=MODELS):
 
 
 def tex_of(spec, found, models=MODELS):
-    return tables.rendered("table.tex.j2", table=filled_in(spec, found, models))
+    return tables.render_template("table.tex.j2", table=filled_in(spec, found, models))
 
 
 def page_of(table, summary=""):
-    return tables.rendered("tables.html.j2", tables=[table], facts=[*PROVENANCE.items()], summary=summary, compared=[])
+    return tables.render_template(
+        "tables.html.j2", tables=[table], facts=[*PROVENANCE.items()], summary=summary, compared=[]
+    )
 
 
 def compared(found):
@@ -207,7 +209,7 @@ def test_a_row_that_says_no_more_than_a_constant_is_marked_wherever_it_is_shown(
     assert (f"metrics.json: {case['why']}" in logged) == (case["why"] is not None) == ("  sft ‡" in logged)
     rows = {"rows": [["small", "sft", "SFT", False]]}
     spec = {"kind": "main", "dataset": "sums", "models": ["small"], "methods": ["sft"]} | rows
-    table = tables.fill(resolved(spec), metrics_file.collect([str(cell / "metrics.json")]), MODELS)
+    table = tables.fill(resolved(spec), metrics_file.read_all([str(cell / "metrics.json")]), MODELS)
     assert ["‡" in line.sign for line in table.blocks[0].lines] == [bool(case["why"])]
 
 
@@ -366,18 +368,18 @@ def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_
     assert "not run" in written["comparison.tex"].read_text()
     monkeypatch.setattr(tables.metrics_file, "commit", lambda: None)
     settings = layout.Tables(tables={}, order=[], models={}, tasks={})
-    assert dict(tables.read(settings, [], []).facts)["git commit"] == "unknown"
+    assert dict(tables.read_content(settings, [], []).facts)["git commit"] == "unknown"
 
 
 def test_collect_reads_files_and_names_the_missing_one(tmp_path):
     path = tmp_path / "metrics.json"
     with pytest.raises(BadInput, match=re.escape(str(path))):
-        metrics_file.collect([path])
+        metrics_file.read_all([path])
     path.write_text(json.dumps(metrics()))
-    assert metrics_file.collect([path]) == read_in({str(path): metrics()})
+    assert metrics_file.read_all([path]) == read_in({str(path): metrics()})
     path.write_text("{")
     with pytest.raises(BadInput, match="not a whole JSON object"):
-        metrics_file.collect([path])
+        metrics_file.read_all([path])
 
 
 EVERY = {**SPECS, "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(comparison.MODELS)}}
@@ -492,6 +494,6 @@ def test_comparison_files_carry_published_and_reproduced():
     line = next(row for row in csv.DictReader(comparison.to_csv(values).splitlines()) if row["verdict"] != "not run")
     assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
     assert (line["n"], line["n_published"]) == ("1200", "14042")
-    tex = tables.rendered("comparison.tex.j2", tables=comparison.in_tables(values), summary="")
+    tex = tables.render_template("comparison.tex.j2", tables=comparison.in_tables(values), summary="")
     assert r"\makecell{0.025 $\to$ 0.026\\{}[0.020, 0.030]}" in tex
     assert r"\makecell{0.477 $\to$ 0.490\\{}\textbf{[0.480, 0.500]}}" in tex

@@ -470,7 +470,7 @@ def drawn_by(settings, folder):
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
     chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
     readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
-    drawn = [candidates.record(*one) for one in zip(chunk, readings, strict=True)]
+    drawn = [candidates.make_candidate(*one) for one in zip(chunk, readings, strict=True)]
     pairs = [copy(pair) for pair in PAIRS]
     add_reference_logprobs(pairs, drawn)
     return pairs
@@ -625,11 +625,11 @@ def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_whi
 def taught(monkeypatch, target, pairs):
     """The percents that the step asks the training for."""
     found = []
-    monkeypatch.setattr(stages, "realised", lambda *_: pairs)
+    monkeypatch.setattr(stages, "read_realised", lambda *_: pairs)
     monkeypatch.setattr(sft, "train", lambda examples, options, out: found.extend(examples))
     config = read_config([str(ROOT / "config.yaml")])
     config.sft.target = target
-    sft_step.run(stages.of("sft", config, "mmlu", "llama3-8b"), "s.csv", {}, "sft")
+    sft_step.run(stages.pick_settings("sft", config, "mmlu", "llama3-8b"), "s.csv", {}, "sft")
     return [one["percent"] for one in found]
 
 

@@ -321,7 +321,7 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(tuned):
         for cell in ("a", "b")
         for i, name in enumerate(names)
     ]
-    options = picking.to_argument(tune.Settings.of(config))
+    options = picking.to_argument(tune.TuneSettings.of(config))
     assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
     assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": picking.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])

@@ -12,13 +12,13 @@ from orce.errors import BadInput
 from orce.llm import engines
 from orce.runtime import process
 
-process.importing()
+process.pause_collection()
 vllm = engines.get("vllm")
 
 
 def main(task: dict) -> dict:
     messages = [message(task["model"], *case) for case in too_little()]
-    process.imported()  # vllm collects all garbage whenever an engine ends
+    process.resume_collection()  # vllm collects all garbage whenever an engine ends
     return {"messages": messages, "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"])}
 
 

@@ -34,7 +34,7 @@ from orce import tasks
 from orce.artefacts import store
 from orce.artefacts.records import Pair
 from orce.config import picking
-from orce.config.check import here
+from orce.config.check import read_here
 from orce.errors import BadInput
 from orce.judge.reader import TransformersReader
 from orce.llm import engines, language_model, reading
@@ -43,7 +43,7 @@ from orce.methods.method import DEPTHS
 from orce.reports import metrics_file
 from orce.runtime import lease, preflight
 from orce.runtime.process import SPEED, say
-from orce.settings.stage import plain
+from orce.settings.stage import to_mapping
 from orce.stages import convert_model
 from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft, tokenized_brier
@@ -85,7 +85,7 @@ class Check:
         self.config, self.small, self.work, self.engines, self.gpu, self.pair = config, small, work, engines, gpu, pair
         self.results, self.limits, self.task = list[Result](), LIMITS[config.dtype], tasks.get(TASK)
         self.questions, self.prompts = self.asked(EXAMPLES if gpu else FEW)
-        os.environ[SPEED] = picking.to_argument(picking.speed(config))
+        os.environ[SPEED] = picking.to_argument(picking.speed_settings(config))
 
     def asked(self, count: int) -> tuple[list, list]:
         """Questions of many lengths, and the confidence LLM's prompts of them: every second answer is wrong."""
@@ -147,10 +147,10 @@ class Check:
         yield below(f"{stage} learns", max(cpu[-1] / cpu[0], here[-1] / here[0]), LEFT, "share of the first loss left")
 
     def options(self, stage: str, on_cpu: bool = False) -> Any:
-        own: Any = self.config.methods["conftuner"] if stage == "conftuner" else plain(getattr(self.config, stage))
+        own: Any = self.config.methods["conftuner"] if stage == "conftuner" else to_mapping(getattr(self.config, stage))
         steps = {"epochs": STEPS, "batch_size": len(self.prompts), "learning_rate": RATE, "warmup_ratio": 0.0}
         named = {"label": stage, "method": stage, "seed": 0, "model": self.model(on_cpu)}
-        training = plain(picking.trainer(self.config.training))
+        training = to_mapping(picking.trainer_settings(self.config.training))
         if on_cpu:
             training.pop("kernels", None)
         return named | {"training": training, "stage": {"beta": 0.1, "format_weight": 1.0} | own | steps}
@@ -158,12 +158,12 @@ class Check:
     def weights(self, name: str) -> Iterator[Result]:
         """SFT of a model of the configuration, on a GPU for MANY steps: the loss falls, what it takes, and what merging undoes."""
         options, out, prompts = self.options("sft"), self.work / "weights" / "sft", self.prompts
-        options["model"] = plain(picking.model(self.config, name))
+        options["model"] = to_mapping(picking.model_settings(self.config, name))
         if self.gpu:
             prompts, rate = self.asked(BATCH * MANY)[1], self.config.sft.learning_rate
             options["stage"] |= {"epochs": 1, "batch_size": BATCH, "learning_rate": rate}
         sft.train(taught(prompts), options, out)
-        losses, facts = logged(out), store.facts(out)
+        losses, facts = logged(out), store.manifest_facts(out)
         kept = facts["cost"] | {"log-odds moved": facts.get("log_odds", "not measured in float32")}
         if self.gpu:
             kept |= {"reserved_bytes": torch.cuda.max_memory_reserved()}
@@ -219,7 +219,7 @@ class Check:
         yield below(name, float(np.abs(there - here).mean()), self.limits[1], "mean difference from the CPU")
 
     def engine(self, name: str, on_cpu: bool, prompts: list, longest: int) -> Any:
-        model = self.model(on_cpu) | plain(self.config.engine) | {"name": name}
+        model = self.model(on_cpu) | to_mapping(self.config.engine) | {"name": name}
         return engines.get(name).load(model, engines.longest(model, prompts, longest))
 
     def sampling(self, name: str) -> Iterator[Result]:
@@ -293,7 +293,7 @@ def main(argv: list[str]) -> int:
     if argv[:1] == ["--train"]:  # one of the two processes of `two`
         return sft.train(*json.loads(Path(argv[1]).read_text())) or 0
     args = parser.parse_args(argv)
-    started, config, gpu, results = time.monotonic(), here(args.configfile), None, list[Result]()
+    started, config, gpu, results = time.monotonic(), read_here(args.configfile), None, list[Result]()
     if args.weights not in (None, *config.models):
         raise BadInput(f"--weights {args.weights}: the configuration has {', '.join(config.models)}")
     devices, origin = lease.visible() if args.device != "cpu" else ([], "")

@@ -59,7 +59,7 @@ def training(settings, out):
     from orce.errors import explain
     from orce.runtime import process
 
-    process.importing()
+    process.pause_collection()
     from orce.training import sft
 
     asked = [[{"role": "user", "content": f"Question: {i} + {i}?\nAnswer: {2 * i}"}] for i in range(8)]

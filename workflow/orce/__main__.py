@@ -65,7 +65,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         # else vllm fetches further copies of the weights
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
-        with process.counting(), process.extras():
+        with process.say_tallies(), process.missing_extra_is_bad_input():
             stages.run(importlib.import_module(by_name[name]), argv[1:], f"{program} {name}")
     except BrokenPipeError:
         raise
@@ -107,7 +107,7 @@ def overview(by_name: dict[str, str], program: str) -> str:
 
 
 def run(program: str = "orce") -> None:
-    process.importing()
+    process.pause_collection()
     # only here: a process that calls main keeps its own handler
     signal.signal(signal.SIGTERM, _stop)
     try:

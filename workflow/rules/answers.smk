@@ -12,7 +12,7 @@ rule sample:
     benchmark:
         "results/benchmarks/sample/{shard}{ungraded}{dataset}-{model}.tsv"
     wildcard_constraints:
-        model=targets.either(SAMPLED),
+        model=targets.any_of(SAMPLED),
         shard=targets.shards(CONFIG.answers.shards),
     priority: 40
     threads: CONFIG.resources.threads
@@ -44,7 +44,7 @@ rule import_answers:
     benchmark:
         "results/benchmarks/import_answers/{ungraded}{dataset}-{model}.tsv"
     wildcard_constraints:
-        model=targets.either(GIVEN),
+        model=targets.any_of(GIVEN),
     priority: QUICK
     localrule: True
     resources:
@@ -70,7 +70,7 @@ rule grade:
     output:
         verdicts="results/{dataset}/{model}/verdicts.jsonl",
         disagreements="results/{dataset}/{model}/disagreements.jsonl",
-        meanings=["results/{dataset}/{model}/meanings.jsonl"] if picking.grouping(CONFIG) else [],
+        meanings=["results/{dataset}/{model}/meanings.jsonl"] if picking.groups_meanings(CONFIG) else [],
         out="results/{dataset}/{model}/samples.jsonl",
         manifest="results/{dataset}/{model}/samples.manifest.json",
     log:
@@ -78,7 +78,7 @@ rule grade:
     benchmark:
         "results/benchmarks/grade/{dataset}-{model}.tsv"
     wildcard_constraints:
-        dataset=targets.either(GRADED),
+        dataset=targets.any_of(GRADED),
     priority: 40
     threads: CONFIG.resources.threads
     resources:

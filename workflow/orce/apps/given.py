@@ -58,7 +58,7 @@ class Samples:
         asked.id = asked.id or ""
         task = tasks.get(name)
         example = {"equality": "normalised"} | asked.example(name)
-        read = cast(Tested, given_records.sample(asked.judgeable(), "test", example, task))
+        read = cast(Tested, given_records.make_sample(asked.judgeable(), "test", example, task))
         if self.method in BY_MEANING and sum(answer is not None for answer in read.answers) > 1:
             self.apart = self.apart is not False and all_apart([(read.answers, example)], task)
         method: Any = None if self.method == AS_STATED else methods.load(self.method)
@@ -72,7 +72,7 @@ class Samples:
             confidence = tables.probability("record", record["confidence"])
         elif method.state:
             answer, confidence = method.state(read.answers, example, task)
-            correct = given_records.scored(read, answer, example, task).correct
+            correct = given_records.score_answer(read, answer, example, task).correct
         else:
             confidence = method.measure(read.seen(), example, task)
         scored = {

@@ -51,7 +51,7 @@ METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
 
 
-@process.extras()
+@process.missing_extra_is_bad_input()
 def confidence(
     model: Annotated[
         str | Path | None, "folder, hub id (ID or ID@REVISION), or address of a server"
@@ -117,8 +117,8 @@ def confidence(
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
     if not methods:
         methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
-    asked = read(questions, fields, answers, labels, task)
-    known = [] if fit is None else read(fit, fields, task=task)
+    asked = read_questions(questions, fields, answers, labels, task)
+    known = [] if fit is None else read_questions(fit, fields, task=task)
     _complete(asked, known, equality, task)
     has_answers = asked[0].samples is not None
     has_labels = asked[0].labelled
@@ -295,7 +295,7 @@ def _configuration(
         "splits": {name: {"from": name} for name in ("test", "sft", "rl")},
     }
     fit = {"confidence_from": DATASET, "splits": {"test": {"from": FIT}}}
-    paper = load.mapping(check.PAPER)
+    paper = load.read_mapping(check.PAPER)
     own = {
         "seed": seed,
         "device": "cpu",
@@ -364,10 +364,10 @@ def _table(
     if weights:  # by a trained confidence LLM of another run
         rows[JUDGE] = str(root / CELL.confidences(JUDGE))
         loaded = judges.model_settings(weights, device=config.device)
-        settings = state.Settings(
+        settings = state.StateSettings(
             reader=picking.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded
         )
-        with store.step():
+        with store.recording_inputs():
             state.run(settings, str(prompts), samples, rows[JUDGE], str(weights), readout="stated")
     stated = {name: store.read(path) for name, path in rows.items()}
     sampled = store.read(samples) if samples in run.made else []
@@ -412,7 +412,7 @@ def _table(
 # Questions, answers and labels as people have them
 
 
-def read(
+def read_questions(
     questions: Questions,
     fields: tables.Fields | None,
     answers: Any = None,

@@ -23,10 +23,10 @@ import yaml
 from msgspec.structs import replace
 
 from orce import methods
-from orce.apps.planned import Command, planned, waits
+from orce.apps.planned import Command, plan_jobs, waits
 from orce.config import picking
-from orce.config.cells import Cell, aligned
-from orce.config.check import here
+from orce.config.cells import Cell, reward_and_round
+from orce.config.check import read_here
 from orce.errors import BadInput
 from orce.settings.schema import Config, Training
 from orce.tasks import examples
@@ -149,12 +149,12 @@ def add_arguments(parser):
 
 
 def run(args):
-    config = here(args.configfile)
+    config = read_here(args.configfile)
     args.parameters, args.items, args.tokens = map(
         numbers, (args.parameters, args.items, args.tokens), (1, 1, 3)
     )
-    gpu = None if config.device == "cpu" else card(config, args.gpu, args.tflops)
-    show(config, planned(args.configfile), args, gpu)
+    gpu = None if config.device == "cpu" else gpu_peak(config, args.gpu, args.tflops)
+    show(config, plan_jobs(args.configfile), args, gpu)
 
 
 def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] | None) -> None:
@@ -250,9 +250,9 @@ def compare(config: Config, args, jobs: list[Job | None]) -> None:
 
 def estimate(config: Config, args, job: Job, speeds: tuple[float, ...]) -> Cost | None:
     """None without a model, as where no model grades."""
-    if not loaded(config, job):
+    if not loaded_model(config, job):
         return None
-    works = [work(config, args, job, split) for split in job.splits]
+    works = [job_tokens(config, args, job, split) for split in job.splits]
     prompt, generated, trained, *flops = (
         sum(column) / job.shards for column in zip(*works, strict=True)
     )
@@ -269,7 +269,7 @@ def devices(config: Config, job: Job) -> int:
     return max(1, (config.training if job.rule in TRAININGS else config).gpus)
 
 
-def loaded(config: Config, job: Job) -> str:
+def loaded_model(config: Config, job: Job) -> str:
     """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be
     another cell's, or the grader.
     """
@@ -283,7 +283,7 @@ def loaded(config: Config, job: Job) -> str:
     ):
         return job.cell.model
     source = methods.of(config).parse(job.name).source if job.rule == "state" else None
-    return picking.judge(config, source or job.cell.model)
+    return picking.judge_base(config, source or job.cell.model)
 
 
 def minutes(
@@ -323,7 +323,7 @@ def by_the_clock(
     inputs = waits(commands)
     chains = longest_chains(hours, inputs)
     lengths = [length for length, _ in chains]
-    clock = scheduled(hours, needed, inputs, lengths, number)
+    clock = schedule(hours, needed, inputs, lengths, number)
     longest = max(lengths)
     chain = [lengths.index(longest)]
     while (following := chains[chain[-1]][1]) is not None:
@@ -353,7 +353,7 @@ def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[flo
     return [chains[job] for job in range(len(hours))]
 
 
-def scheduled(hours, needed, inputs, urgency, number: int) -> float:
+def schedule(hours, needed, inputs, urgency, number: int) -> float:
     """Hours until the last job ends. A job starts when its inputs are there and enough devices are
     free, the most urgent first.
     """
@@ -385,7 +385,7 @@ def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
     return {key: [float(number) for number in text.split(",")] for key, text in texts.items()}
 
 
-def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
+def gpu_peak(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     """The peak of a GPU, and a note on its number format and memory."""
     if peak is not None:
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
@@ -404,17 +404,17 @@ def card(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     return peak, f"{note} Models of 8B {fit}."
 
 
-def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
+def job_tokens(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     """Tokens of prompts, generated and trained on; FLOPs of prompts, of training and of generating."""
     rule, cell, name, *_ = job
     training = config.training
     transformers = config.engine.name == "transformers"
     n = prompts(config, args, cell.dataset, split)
     its = lengths(config, args, cell.dataset, split)
-    sizes = model(config, args, job)
+    sizes = model_sizes(config, args, job)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
-    asked = computed(n, its.ask, its.ask_shared, batch)
-    judged = computed(n, its.judge, its.judge_shared, batch)
+    asked = computed_tokens(n, its.ask, its.ask_shared, batch)
+    judged = computed_tokens(n, its.judge, its.judge_shared, batch)
     answers = n * its.answer
     drawn = KNOWN.distinct * config.answers.samples
     tested = split in examples.TESTED
@@ -429,7 +429,7 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
         judged -= (n - its.passages * (1 - math.exp(-n / its.passages))) * its.passage
     if rule in TRAININGS:
         epochs = (
-            picking.trained_options(config, name)["epochs"]
+            picking.training_options(config, name)["epochs"]
             if rule == "train"
             else getattr(config, rule).epochs
         )
@@ -438,17 +438,17 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
         first = (
             rule != "dpo"
             or config.dtype == "float32"
-            and (aligned(name)[1] or config.dpo.rounds) == 1
+            and (reward_and_round(name)[1] or config.dpo.rounds) == 1
         )
         # In float32 the first round's candidates come with the reference's log-probabilities;
         # otherwise they are computed.
-        reference = 0 if first else forward(sizes, tokens, outputs, context)
+        reference = 0 if first else forward_flops(sizes, tokens, outputs, context)
         return (
             0,
             0,
             epochs * tokens,
             reference,
-            epochs * train(sizes, tokens, outputs, training, context),
+            epochs * training_flops(sizes, tokens, outputs, training, context),
             0,
         )
     # a tested split has one more answer; vllm still has its prompts in the cache
@@ -478,9 +478,9 @@ def work(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
         prompt = judged + n * KNOWN.completions["train"]
         outputs = n * KNOWN.completions["train"]
     flops = (
-        forward(sizes, prompt, outputs, context),
+        forward_flops(sizes, prompt, outputs, context),
         0,
-        forward(sizes, generated, generated, context),
+        forward_flops(sizes, generated, generated, context),
     )
     return prompt, generated, 0, *flops
 
@@ -495,7 +495,7 @@ def prompts(config, args, dataset: str, split: str) -> int:
     if not (total := LENGTHS.get((spec.task, origin), OTHER).questions):
         question = f"config: datasets.{dataset}.splits.{split}: how many examples has {origin!r}?"
         raise BadInput(f"{question} Say so with --items {dataset}.{split}=N")
-    rows = examples.cut(spec.splits, origin, total)[split]
+    rows = examples.split_slices(spec.splits, origin, total)[split]
     return rows.stop - rows.start
 
 
@@ -508,11 +508,11 @@ def lengths(config, args, dataset: str, split: str) -> Lengths:
     return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else usual
 
 
-def model(config: Config, args, job: Job) -> Sizes:
+def model_sizes(config: Config, args, job: Job) -> Sizes:
     """As given, from the config.json of its folder, or from the table; a server's takes nothing
     here.
     """
-    name = picking.base(config, loaded(config, job))
+    name = picking.base_model(config, loaded_model(config, job))
     source = config.models[name].source
     if picking.on_server(config, name) or name in args.parameters:
         return Sizes(*args.parameters.get(name, [0]))
@@ -533,7 +533,7 @@ def model(config: Config, args, job: Job) -> Sizes:
     return SIZES[origin]
 
 
-def computed(n: float, length: float, shared: float, batch: float) -> float:
+def computed_tokens(n: float, length: float, shared: float, batch: float) -> float:
     """Tokens computed for n prompts in batches of `batch` tokens, each with the shared beginning
     once.
     """
@@ -543,7 +543,7 @@ def computed(n: float, length: float, shared: float, batch: float) -> float:
     )
 
 
-def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
+def forward_flops(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
     """FLOPs over `tokens`, each attending to `context` others, with the output layer at `outputs`
     of them.
     """
@@ -552,7 +552,7 @@ def forward(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -
     ) * tokens + 2 * sizes.head * outputs
 
 
-def train(
+def training_flops(
     sizes: Sizes, tokens: float, outputs: float, training: Training, context: float = 0.0
 ) -> float:
     """FLOPs of an epoch. Backward costs one forward for the gradients of the activations, down to
@@ -562,10 +562,10 @@ def train(
     last = training.lora.last_layers if training.method == "lora" else None
     trained = min(1.0, last / sizes.layers) if last and sizes.layers else 1.0
     again = training.checkpointing
-    weights = forward(sizes, tokens, 0)
+    weights = forward_flops(sizes, tokens, 0)
     passes = 2 + (training.method == "full") + again
-    attention = forward(sizes, tokens, 0, context) - weights
-    above = trained * (passes * weights + (3 + again) * attention) + passes * forward(
+    attention = forward_flops(sizes, tokens, 0, context) - weights
+    above = trained * (passes * weights + (3 + again) * attention) + passes * forward_flops(
         sizes, 0, outputs
     )
     return above + (1 - trained) * (weights + attention)

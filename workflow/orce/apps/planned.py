@@ -57,7 +57,7 @@ class Command(NamedTuple):
         return {path for path in given if Path(path).parts[0] == RESULTS}
 
 
-def planned(configfiles: list[str]) -> list[Command]:
+def plan_jobs(configfiles: list[str]) -> list[Command]:
     """The commands of every job of a configuration's tables, whatever is there already. Raises
     BadInput with what Snakemake says.
     """

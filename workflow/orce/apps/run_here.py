@@ -31,10 +31,10 @@ class Run:
         """The path of a file in the folder of a cell, which a stage has made."""
         out = self.path(cell, file)
         if out not in self.made:
-            chosen = stages.of(name, self.config, *cell, row)
+            chosen = stages.pick_settings(name, self.config, *cell, row)
             given = [] if chosen is None else [chosen]
-            with store.step():
-                stages.module(name).run(*given, out=out, **arguments)
+            with store.recording_inputs():
+                stages.stage_module(name).run(*given, out=out, **arguments)
             self.made.add(out)
         return out
 
@@ -49,7 +49,7 @@ class Run:
 
     def samples(self, cell: Cell) -> str:
         """Sampled or given, then graded."""
-        prompts = self.prompts(cell.dataset, *picking.splits(self.config, *cell))
+        prompts = self.prompts(cell.dataset, *picking.sampled_splits(self.config, *cell))
         graded = self.config.datasets[cell.dataset].grading == "grader"
         file = f"{UNGRADED}samples.jsonl" if graded else "samples.jsonl"
         if picking.given_answers(self.config, *cell):
@@ -61,7 +61,7 @@ class Run:
             return samples
         beside = {name: self.path(cell, f"{name}.jsonl") for name in ("verdicts", "disagreements")}
         beside["manifest"] = self.path(cell, "samples.manifest.json")
-        if picking.grouping(self.config):
+        if picking.groups_meanings(self.config):
             beside["meanings"] = self.path(cell, "meanings.jsonl")
         return self.stage(
             "grade", cell, "samples.jsonl", prompts=prompts, samples=samples, **beside
@@ -113,7 +113,7 @@ class Run:
         """By a probe, on hidden states of the questions that the confidence LLMs would be trained
         on.
         """
-        home = Cell(picking.trained_on(self.config, cell.dataset), cell.model)
+        home = Cell(picking.training_dataset(self.config, cell.dataset), cell.model)
         splits = [
             split
             for split in method.trained_on
@@ -131,7 +131,9 @@ class Run:
         )  # fmt: skip
 
     def states(self, cell: Cell, method: Method) -> list[str]:
-        splits = [split for split in picking.splits(self.config, *cell) if split != "validation"]
+        splits = [
+            split for split in picking.sampled_splits(self.config, *cell) if split != "validation"
+        ]
         given = {"samples": self.samples(cell), "surrogate": self.surrogate(cell)}
         prompts = self.prompts(cell.dataset, *splits)
         return [
@@ -144,7 +146,7 @@ class Run:
         below = self.registry.below(row)
         given: dict[str, Any] = {"confidences": [self.confidences(cell, other) for other in below]}
         if self.registry.fits(row):
-            held_out = Cell(picking.calibrated_on(self.config, cell.dataset), cell.model)
+            held_out = Cell(picking.calibration_dataset(self.config, cell.dataset), cell.model)
             given["fit_on"] = self.prompts(held_out.dataset, "test")
             given["fit_confidences"] = [self.confidences(held_out, other) for other in below]
         fit = self.path(cell, f"{row}/fit.json")

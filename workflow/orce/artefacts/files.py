@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from orce.errors import BadInput
-from orce.runtime.process import lock_holder, locked, say
+from orce.runtime.process import lock_holder, say, try_lock
 
 T = TypeVar("T")
 csv.field_size_limit(2**31 - 1)  # Python's own 131,072 characters are less than an answer may have
@@ -34,11 +34,11 @@ RUN = ("results", "paper_tables", "figures")  # what a run itself writes into it
 
 def digest(*parts) -> str:
     """Short hexadecimal digest of JSON-serialisable values; equal values give equal digests."""
-    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=_plain)
+    text = json.dumps(parts, sort_keys=True, ensure_ascii=False, default=struct_to_dict)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _plain(value: Any) -> dict[str, Any]:
+def struct_to_dict(value: Any) -> dict[str, Any]:
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
     return {
@@ -54,7 +54,7 @@ def file_digest(path) -> str:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def sha256(path) -> str:
+def cached_sha256(path) -> str:
     """The same. A file is read again only if its size or its times have changed; a big one also in
     later processes.
     """
@@ -83,7 +83,7 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     Computed once per process.
     """
     if Path(path).is_file():
-        return sha256(path)[:16]
+        return cached_sha256(path)[:16]
     left_out = {os.path.realpath(name) for name in RUN}
     digests = {}
     for folder, inside, names in os.walk(path, followlinks=True):
@@ -94,7 +94,7 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
         ]
         for file in (Path(folder, name) for name in names if not name.startswith(".")):
             if file.is_file() and any(map(file.match, patterns)):
-                digests[str(file.relative_to(path))] = sha256(file)
+                digests[str(file.relative_to(path))] = cached_sha256(file)
     return digest(digests)
 
 
@@ -125,7 +125,7 @@ def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") 
 
 def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
     """The record in one line of a JSON-lines file. Raises BadInput naming the line and the key."""
-    record = _object(f"{path}, line {number}", line)
+    record = parse_object(f"{path}, line {number}", line)
     for key in required:
         if key not in record:
             raise BadInput(
@@ -136,12 +136,12 @@ def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> 
 
 def read_json(path) -> dict:
     """A file that holds one JSON object. Raises BadInput naming the file."""
-    return _object(str(path), Path(path).read_bytes())
+    return parse_object(str(path), Path(path).read_bytes())
 
 
-def _object(where: str, data: bytes) -> dict:
+def parse_object(where: str, data: bytes) -> dict:
     try:
-        value = from_json(data.decode("utf-8-sig"))
+        value = parse_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise BadInput(f"{where}: not UTF-8 ({error.reason} at byte {error.start})") from None
     except json.JSONDecodeError as error:
@@ -155,13 +155,13 @@ def _object(where: str, data: bytes) -> dict:
     return value
 
 
-def from_json(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """The value in a JSON text. Raises JSONDecodeError where it breaks, BadInput for what JSON
     allows and Python cannot hold or write, and for a key that stands twice in an object, of which
     json would take the last.
     """
     try:
-        value = json.loads(text, object_pairs_hook=_unique)
+        value = json.loads(text, object_pairs_hook=refuse_repeated_keys)
         if "\\ud" in text.lower():
             to_line(value).encode()
     except RecursionError:
@@ -175,7 +175,7 @@ def from_json(text: str) -> Any:
     return value
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict:
+def refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict:
     value: dict[str, Any] = {}
     for key, item in pairs:
         if key in value:
@@ -184,7 +184,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict:
     return value
 
 
-def typed(where: str, record: dict, kind: type[T]) -> T:
+def convert_record(where: str, record: dict, kind: type[T]) -> T:
     """A record as a struct or mapping of `kind`. Raises BadInput naming where it is and the key."""
     try:
         return msgspec.convert(record, kind)
@@ -194,7 +194,7 @@ def typed(where: str, record: dict, kind: type[T]) -> T:
 
 
 def to_line(record: Any) -> str:
-    return json.dumps(record, ensure_ascii=False, default=_plain) + "\n"
+    return json.dumps(record, ensure_ascii=False, default=struct_to_dict) + "\n"
 
 
 def to_text(value) -> str:
@@ -241,7 +241,7 @@ class Lines:
 
 
 @contextlib.contextmanager
-def naming(path):
+def with_path(path):
     """Give an OSError that names no file, and any error of a library on a full disk, the file or
     folder that is written.
     """
@@ -274,14 +274,14 @@ def atomic(path, mode: str = "w"):
     """
     encoding, newline = (None, None) if "b" in mode else ("utf-8", "\n")
     if special(path):
-        with naming(path), open(path, mode, encoding=encoding, newline=newline) as handle:
+        with with_path(path), open(path, mode, encoding=encoding, newline=newline) as handle:
             yield handle
         return
     path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with naming(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
+        with with_path(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
             for left in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
@@ -349,7 +349,7 @@ def in_chunks(
     deletes the finished output as incomplete, and the job then restores it.
     """
     folder = partial_folder(output) / f"{Path(output).name}.{tag}"
-    with alone(folder / "lock"):
+    with exclusive_lock(folder / "lock"):
         known = _whole_chunks(folder)
         chunks = []
         done = 0
@@ -407,7 +407,7 @@ def forget_chunks(output, but: str | None = None) -> None:
 
 
 @contextlib.contextmanager
-def alone(path) -> Iterator[None]:
+def exclusive_lock(path) -> Iterator[None]:
     """Hold the exclusive lock of a file, after waiting while another process holds it.
 
     A killed Snakemake leaves its jobs running, and the next one starts the same jobs again: the two
@@ -424,7 +424,7 @@ def alone(path) -> Iterator[None]:
                 continue
             raise
         with handle:
-            if not locked(handle.fileno(), path):
+            if not try_lock(handle.fileno(), path):
                 holder = lock_holder(handle.fileno())
                 say(f"{path} is being written by another process ({holder}): waiting until it ends")
                 fcntl.flock(handle, fcntl.LOCK_EX)

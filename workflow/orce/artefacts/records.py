@@ -46,14 +46,14 @@ COMPARED = (
 )
 
 
-def unlabelled(example: Example) -> Example:
+def without_reference(example: Example) -> Example:
     """The example without its reference, as every function has it that is not to see which answer
     is right.
     """
     return cast(Example, {key: value for key, value in example.items() if key != "reference"})
 
 
-def compared(example: Example) -> Example:
+def question_alone(example: Example) -> Example:
     """What samples are compared by: the question alone, without the reference and without keys of
     the task's own.
     """

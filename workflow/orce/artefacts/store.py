@@ -21,7 +21,7 @@ from msgspec import structs
 
 from orce.artefacts import files
 from orce.errors import BadInput
-from orce.settings.stage import Encoder, Model, Settings, plain
+from orce.settings.stage import Encoder, Model, Settings, to_mapping
 
 T = TypeVar("T")
 RESULTS = "results"
@@ -39,7 +39,7 @@ def read(path, required: Sequence[str] = ()) -> list[dict]:
     """The records of a JSON-lines file of a run, verified. Raises BadInput naming the file, and the
     line where it has one.
     """
-    return files.read_jsonl(verified(path), required)
+    return files.read_jsonl(verify(path), required)
 
 
 def records(path, kind: type[T]) -> list[T]:
@@ -48,14 +48,14 @@ def records(path, kind: type[T]) -> list[T]:
     """
     needed = [field.name for field in structs.fields(kind) if field.required]  # pyrefly: ignore
     return [
-        files.typed(f"{path}, line {number}", record, kind)
+        files.convert_record(f"{path}, line {number}", record, kind)
         for number, record in enumerate(read(path, needed), 1)
     ]
 
 
 def read_object(path) -> dict:
     """The JSON object in a file of a run, verified. Raises BadInput naming the file."""
-    return files.read_json(verified(path))
+    return files.read_json(verify(path))
 
 
 def write(
@@ -84,7 +84,7 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
 
 
 @contextlib.contextmanager
-def step():
+def recording_inputs():
     """Files read in this block are recorded as inputs of the files that it seals."""
     token = _inputs.set({})
     try:
@@ -114,7 +114,7 @@ def read_manifest(path, artefact=None) -> dict:
     """The facts in a manifest. Raises BadInput if it was changed, or belongs to another cell;
     artefact: what the message names and says to make again (default: the manifest).
     """
-    remedy = again(artefact or path)
+    remedy = remake_hint(artefact or path)
     try:
         facts = files.read_json(path)
     except BadInput as error:
@@ -134,7 +134,7 @@ def read_manifest(path, artefact=None) -> dict:
     return facts
 
 
-def facts(artefact) -> dict:
+def manifest_facts(artefact) -> dict:
     """The facts in the manifest of a file; {} without one."""
     manifest = manifest_path(artefact)
     return read_manifest(manifest, artefact) if manifest.exists() else {}
@@ -166,7 +166,7 @@ def origin(artefact, settings: Settings | dict | None = None) -> dict:
     here = run_path(artefact)
     inputs = _inputs.get()
     facts: dict[str, Any] = {} if here is None else {"file": here}
-    facts |= {} if settings is None else {"settings": plain(settings)}
+    facts |= {} if settings is None else {"settings": to_mapping(settings)}
     return facts | ({"inputs": dict(inputs)} if inputs else {})
 
 
@@ -183,27 +183,27 @@ def folder_digests(folder) -> dict[str, dict[str, str]]:
     return digests
 
 
-def again(path) -> str:
+def remake_hint(path) -> str:
     return f"to make it again: rm {shlex.quote(str(path))}, then the same snakemake command"
 
 
-def verified(path) -> Path:
+def verify(path) -> Path:
     """`path`, checked against its manifest and its inputs, if it exists. Raises BadInput with what
     is wrong and what makes it again.
     """
     if Path(path).exists():
-        _verify(Path(path))
+        check_seal(Path(path))
     return Path(path)
 
 
-def verified_folder(folder, partial: bool = False) -> dict:
+def verify_folder(folder, partial: bool = False) -> dict:
     """The facts in the manifest of a folder of weights, checked as `verified` does; {} for a folder
     of a user's own. partial: an adapter may have been copied without its tokenizer.
     """
-    return _verify(Path(folder), partial) if Path(folder).is_dir() else {}
+    return check_seal(Path(folder), partial) if Path(folder).is_dir() else {}
 
 
-def _verify(artefact: Path, partial: bool = False) -> dict:
+def check_seal(artefact: Path, partial: bool = False) -> dict:
     """Compare a file or folder with its manifest and with the current inputs; record it as an input
     of this step.
     """
@@ -218,21 +218,21 @@ def _verify(artefact: Path, partial: bool = False) -> dict:
             return {}
         if artefact.is_dir():
             raise BadInput(f"{manifest}: is gone; the same snakemake command makes it again")
-        raise BadInput(f"{artefact}: its manifest {manifest.name} is gone; {again(artefact)}")
+        raise BadInput(f"{artefact}: its manifest {manifest.name} is gone; {remake_hint(artefact)}")
     facts = read_manifest(manifest, named)
-    if wrong := changed(artefact, facts, partial):
-        raise BadInput(f"{wrong}; {again(named)}")
+    if wrong := find_change(artefact, facts, partial):
+        raise BadInput(f"{wrong}; {remake_hint(named)}")
     if here is not None:
-        if name := other_input(artefact, facts):
+        if name := find_changed_input(artefact, facts):
             raise BadInput(
-                f"{named}: was made from another {name} than there is now; {again(named)}"
+                f"{named}: was made from another {name} than there is now; {remake_hint(named)}"
             )
         if inputs is not None:
             inputs[here] = _identity(artefact)
     return facts
 
 
-def other_input(artefact: Path, facts: dict) -> str | None:
+def find_changed_input(artefact: Path, facts: dict) -> str | None:
     """The first input in a file's seal that is another one now than the file was made from; None if
     there is none.
     """
@@ -254,7 +254,7 @@ def _identity(artefact: Path) -> str | None:
     return None
 
 
-def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
+def find_change(artefact: Path, facts: dict, partial: bool = False) -> str | None:
     """What is wrong with the first file that differs from a manifest, of this file or folder;
     partial: `files` may be absent.
     """
@@ -266,7 +266,7 @@ def changed(artefact: Path, facts: dict, partial: bool = False) -> str | None:
         if not path.exists():
             if not (partial and name in facts.get("files", ())):
                 return f"{path}: is gone"
-        elif files.sha256(path) != expected:
+        elif files.cached_sha256(path) != expected:
             if not path.stat().st_size:
                 return f"{path}: is empty"
             if "n" in facts and (lines := len(files.Lines(path))) != facts["n"]:
@@ -289,7 +289,7 @@ def weights_digest(folder) -> dict:
     """Digests of a trained folder's weights, after a check: training again to equal weights changes
     nothing downstream.
     """
-    return (verified_folder(folder) or read_manifest(Path(folder) / FOLDERS)).get("sha256", {})
+    return (verify_folder(folder) or read_manifest(Path(folder) / FOLDERS)).get("sha256", {})
 
 
 def base_digests(model: Model | Encoder) -> list[dict]:
@@ -297,5 +297,5 @@ def base_digests(model: Model | Encoder) -> list[dict]:
     has a manifest, after a check.
     """
     path = model.source.path
-    facts = verified_folder(path) if isinstance(path, str) else {}
+    facts = verify_folder(path) if isinstance(path, str) else {}
     return [_digests(facts)] if facts else []

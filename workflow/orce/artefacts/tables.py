@@ -22,7 +22,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orce.artefacts.files import from_json, parse_line
+from orce.artefacts.files import parse_json, parse_line
 from orce.errors import BadInput
 
 Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
@@ -229,7 +229,7 @@ def read_json(path: Path):
     """A whole JSON file. Raises BadInput naming the line where it breaks."""
     text = read_text(path)
     try:
-        return from_json(text)
+        return parse_json(text)
     except json.JSONDecodeError as error:
         raise BadInput(
             f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?"
@@ -262,7 +262,7 @@ def decoded(cell: Any) -> Any:
     """A cell of a table: a list or a mapping parsed from JSON, or from what Python or numpy writes; any other value unchanged."""
     if isinstance(cell, str) and cell.lstrip().startswith(("[", "{", "(", "array(")):
         with contextlib.suppress(ValueError):
-            return from_json(cell)
+            return parse_json(cell)
         with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             value = ast.literal_eval(NUMPYS.sub(_pythons, cell.strip()))
             return plain(value) if isinstance(value, list | tuple | dict) else cell

@@ -18,7 +18,7 @@ def overlap(dataset: str) -> str:
     return f"{RESULTS}/{dataset}/overlap.json"
 
 
-def converted(model: str) -> str:
+def weights_manifest(model: str) -> str:
     """Manifest of weights that the workflow converts from a package, or fetches from the hub."""
     return f"{RESULTS}/models/{model}/manifest.json"
 
@@ -61,7 +61,7 @@ def round_start(reward: str, round: int) -> str:
     return "sft" if round == 1 else f"{round_folder(reward, round)}start"
 
 
-def aligned(name: str) -> tuple[str, int | None]:
+def reward_and_round(name: str) -> tuple[str, int | None]:
     """(reward, round) that train a confidence LLM: 'dpo-nrd' is the result of the last round
     (None), 'round3/nrd/start' the result of the second.
     """

@@ -71,7 +71,7 @@ RESERVED = {
 }
 
 
-def here(more: list[str]) -> Config:
+def read_here(more: list[str]) -> Config:
     """The configuration of the run in this folder, with more files on top; the paper's if there is
     no config.yaml.
     """
@@ -85,7 +85,7 @@ def read_config(paths: list[str]) -> Config:
     """The checked configuration of some files, merged as Snakemake does: later ones override keys
     of earlier ones.
     """
-    return check(functools.reduce(_merged, load.in_order(paths), {}))
+    return check(functools.reduce(_merged, load.read_in_order(paths), {}))
 
 
 def _merged(base: Any, over: Any) -> Any:
@@ -98,7 +98,7 @@ def check(config: dict[str, Any]) -> Config:
     """The configuration, every key checked. Raises BadInput with one line that names the key and
     what would be right.
     """
-    checked = load.configuration(config)
+    checked = load.to_config(config)
     for problem in _problems(checked):
         raise BadInput(f"config: {problem}")
     return checked
@@ -171,7 +171,7 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
         yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
     elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
         yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
-    for split, spec in picking.trainers_splits(config, name).items():
+    for split, spec in picking.training_splits(config, name).items():
         if datasets[judged_by].remove_overlap:
             yield f"{key}.splits.test.from: with remove_overlap, {spec.origin!r} cannot also be a training split's"
         if spec.share is None:
@@ -317,7 +317,7 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
         for kind in (
             kind for form, kind in {"of": Combined, "path": External}.items() if form in given
         ):
-            load.typed(given, kind, f"methods.{name}")
+            load.convert(given, kind, f"methods.{name}")
             if name in methods.known():
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"
     for name, given in registry.given.items():
@@ -366,8 +366,8 @@ def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> Non
         known |= {field.name: field.type for field in structs.fields(Optimisation)}
     for key, value in given.items():
         if key not in (*known, "module"):
-            raise load.unknown(f"methods.{name}", key, [*known])
-        load.typed(value, known.get(key, str), f"methods.{name}.{key}")
+            raise load.unknown_key(f"methods.{name}", key, [*known])
+        load.convert(value, known.get(key, str), f"methods.{name}.{key}")
 
 
 def _kind(default: Any) -> Any:
@@ -406,11 +406,11 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 
 def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     """The data that a table's methods are trained and fitted on."""
-    rows = [*layout.labels(table, registry)]
+    rows = [*layout.row_labels(table, registry)]
     models = config.models
     with_weights = registry.with_weights(rows)
     probed = [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states]
-    judged_by = picking.trained_on(config, table.dataset)
+    judged_by = picking.training_dataset(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
     if missing and (trained := [*with_weights, *probed]):
         lacks = f"{trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}"
@@ -439,7 +439,7 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
         yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
     if given is None and "answer" in unnamed:
         yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
-    for row in registry.bottom(layout.labels(table, registry)):
+    for row in registry.bottom(layout.row_labels(table, registry)):
         at = f"{key}.methods: {row}"
         name = registry.parse(row).method
         method = registry.get(name)
@@ -466,11 +466,11 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
 
 def _training(config: Config, registry: Registry) -> Iterator[str]:
     for name in config.paper_tables if config.dtype == "float16" else ():
-        for row in registry.with_weights(layout.labels(config.tables[name], registry)):
+        for row in registry.with_weights(layout.row_labels(config.tables[name], registry)):
             remedy = "take bfloat16 or float32, or list only methods without training under methods"
             yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
     sizes = {
-        f"methods.{name}": picking.trained_options(config, name)["batch_size"]
+        f"methods.{name}": picking.training_options(config, name)["batch_size"]
         for name in registry.trained()
     }
     for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
@@ -529,7 +529,7 @@ def data(config: Config) -> None:
     registry = methods.of(config)
     what = "JSON lines, CSV or Parquet"
     for table in (config.tables[name] for name in config.paper_tables):
-        rows = registry.bottom(layout.labels(table, registry))
+        rows = registry.bottom(layout.row_labels(table, registry))
         for model in table.models:
             key = (
                 f"models.{model}.answers.path"
@@ -547,7 +547,7 @@ def data(config: Config) -> None:
             raise BadInput(f"config: training.{key}: {name} is not installed; pip install {name}")
 
 
-def on_path(folder: str | Path) -> str:
+def path_with(folder: str | Path) -> str:
     """The folder as an entry of PATH or PYTHONPATH. Raises BadInput if it cannot stand there."""
     name = str(folder)
     # Snakemake's log would print half a page for each name that is not UTF-8.

@@ -66,7 +66,7 @@ LAST = {
 }
 
 
-class Resolved(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+class TableWithRows(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """A table of the configuration with its rows; metric: of the last column; notes: further
     footnotes.
     """
@@ -83,7 +83,7 @@ class Resolved(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=Tr
 class Tables(Settings, kw_only=True):
     """tables: the tables to render, in `order`; tasks: the task of each data set."""
 
-    tables: dict[str, Resolved]
+    tables: dict[str, TableWithRows]
     order: list[str]
     models: dict[str, dict[str, str]]
     tasks: dict[str, str]
@@ -98,7 +98,7 @@ class Tables(Settings, kw_only=True):
         registry = methods.of(config)
         names = names or tuple(config.paper_tables)
         return cls(
-            tables={name: resolved(config.tables[name], registry) for name in names},
+            tables={name: resolve(config.tables[name], registry) for name in names},
             order=list(names),
             unparsed_confidence=config.evaluation.unparsed_confidence,
             accept=config.dpo.accept,
@@ -107,7 +107,7 @@ class Tables(Settings, kw_only=True):
         )
 
 
-def labels(table: Table, registry: "Registry") -> dict[str, str]:
+def row_labels(table: Table, registry: "Registry") -> dict[str, str]:
     """Method to the label of its row. The table's `methods` may be a list, or a mapping to labels
     of your own.
     """
@@ -119,7 +119,7 @@ def labels(table: Table, registry: "Registry") -> dict[str, str]:
     )
 
 
-def rows(table: Table, registry: "Registry") -> list[Row]:
+def table_rows(table: Table, registry: "Registry") -> list[Row]:
     """The table's rows, model by model. A transferred method carries the model that its confidence
     LLM comes from.
     """
@@ -131,14 +131,14 @@ def rows(table: Table, registry: "Registry") -> list[Row]:
 
     named = [
         (transferred(method), label, method == "orce")
-        for method, label in labels(table, registry).items()
+        for method, label in row_labels(table, registry).items()
     ]
     return [Row(model, *row) for model in table.models for row in named]
 
 
-def resolved(table: Table, registry: "Registry", **more) -> Resolved:
+def resolve(table: Table, registry: "Registry", **more) -> TableWithRows:
     """The table with its rows, for a stage that does not see the configuration."""
-    return Resolved(**structs.asdict(table), rows=rows(table, registry), **more)
+    return TableWithRows(**structs.asdict(table), rows=table_rows(table, registry), **more)
 
 
 def metrics_path(dataset: str, row: Row) -> str:
@@ -147,7 +147,7 @@ def metrics_path(dataset: str, row: Row) -> str:
 
 def metrics_paths(table: Table, registry: "Registry") -> list[str]:
     """The metrics.json of every row of the table."""
-    return [metrics_path(table.dataset, row) for row in rows(table, registry)]
+    return [metrics_path(table.dataset, row) for row in table_rows(table, registry)]
 
 
 def model_label(model: str, models: Mapping[str, Mapping[str, str]]) -> str:

@@ -14,18 +14,27 @@ from msgspec import UNSET
 
 from orce import methods
 from orce.artefacts import files
-from orce.config.cells import Cell, converted
+from orce.config.cells import Cell, weights_manifest
 from orce.errors import BadInput
-from orce.runtime.modules import located
+from orce.runtime.modules import locate
 from orce.settings.schema import Config, Optimisation, Part, Split
 from orce.settings.schema import Model as ModelKeys
 from orce.settings.schema import Training as TrainingKeys
-from orce.settings.stage import File, Model, Settings, Source, T, Trainer, plain, to_argument
+from orce.settings.stage import (
+    GivenFile,
+    Model,
+    Settings,
+    Source,
+    T,
+    Trainer,
+    to_argument,
+    to_mapping,
+)
 from orce.tasks.examples import SHOWN
 
 __all__ = ["to_argument"]
 
-Chosen = Settings | Mapping[str, Any]
+AnySettings = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
 READER = "transformers"  # of all confidences
 # How the tasks qa and choice read a source.
@@ -37,42 +46,48 @@ TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 WEIGHTS = ("*.safetensors", "*.bin", "*.json", "*.jinja", "*.model", "*.txt")
 
 
-def model(config: Config, name: str) -> Model:
+def model_settings(config: Config, name: str) -> Model:
     """What a model is loaded with, from the source that its weights come from."""
     spec = config.models[name]
-    weights = base(config, name)
+    weights = base_model(config, name)
     source = config.models[weights].source
-    if made(config.models[weights]):  # by a rule
-        source = {"path": str(Path(converted(weights)).parent)}
+    if is_converted(config.models[weights]):  # by a rule
+        source = {"path": str(Path(weights_manifest(weights)).parent)}
     return Model(
         source=msgspec.convert(source, Source),
         dtype=config.dtype,
         device=config.device,
         template_kwargs=spec.template_kwargs,
-        api=(written(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
+        api=(set_keys(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
     )
 
 
-def base(config: Config, name: str) -> str:
+def base_model(config: Config, name: str) -> str:
     """The model whose weights `name` uses: itself, or the one that it shares them with."""
     source = config.models[name].source
-    return base(config, source["model"]) if "model" in source and "server" not in source else name
+    return (
+        base_model(config, source["model"])
+        if "model" in source and "server" not in source
+        else name
+    )
 
 
-def made(spec: ModelKeys) -> bool:
+def is_converted(spec: ModelKeys) -> bool:
     """Whether a rule makes the weights of a model: converts them from a package."""
     return "package" in spec.source
 
 
-def awaited(config: Config, name: str) -> str | None:
+def weights_to_wait_for(config: Config, name: str) -> str | None:
     """The file that a job with this model waits for: the manifest of weights that are made, or
     fetched from the hub.
     """
-    name = base(config, name)
-    return converted(name) if {"package", "hub"} & config.models[name].source.keys() else None
+    name = base_model(config, name)
+    return (
+        weights_manifest(name) if {"package", "hub"} & config.models[name].source.keys() else None
+    )
 
 
-def judge(config: Config, name: str) -> str:
+def judge_base(config: Config, name: str) -> str:
     """The model that is trained as confidence LLM for the answers of `name`: itself unless the
     config names another.
     """
@@ -93,7 +108,7 @@ def gives_logprobs(config: Config, name: str) -> bool:
     return (api := config.models[name].api) is not None and api.logprobs is True
 
 
-def splits(config: Config, dataset: str, name: str) -> list[str]:
+def sampled_splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
     return (
         sorted({*config.datasets[dataset].splits} - {SHOWN})
@@ -102,19 +117,19 @@ def splits(config: Config, dataset: str, name: str) -> list[str]:
     )
 
 
-def trained_on(config: Config, dataset: str) -> str:
+def training_dataset(config: Config, dataset: str) -> str:
     """The dataset whose confidence LLMs judge `dataset`: itself, or another one out of domain."""
     return config.datasets[dataset].confidence_from or dataset
 
 
-def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
+def training_splits(config: Config, dataset: str) -> dict[str, Split]:
     """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the
     source of its own test split.
 
     They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
     """
     own = config.datasets[dataset]
-    trained = config.datasets[trained_on(config, dataset)]
+    trained = config.datasets[training_dataset(config, dataset)]
     same = own is not trained and (own.task, own.source) == (trained.task, trained.source)
     shared = {
         name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits
@@ -125,30 +140,32 @@ def trainers_splits(config: Config, dataset: str) -> dict[str, Split]:
 def data_source(config: Config, dataset: str) -> dict[str, Any]:
     """Where a data set comes from, and how the tasks qa and choice read it."""
     spec = config.datasets[dataset]
-    source = spec.source | written(spec, READING)
+    source = spec.source | set_keys(spec, READING)
     # as JSON has it: 0 as "0", true as "true"
     if isinstance(meaning := source.get("answer_is"), dict):
         source["answer_is"] = {str(value).lower(): option for value, option in meaning.items()}
     return source
 
 
-def given_answers(config: Config, dataset: str, name: str) -> File | None:
+def given_answers(config: Config, dataset: str, name: str) -> GivenFile | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
     given = config.models[name].answers or config.answers
     return None if given.path is None else _of_cell(given.path, given.fields, dataset, name)
 
 
-def given_confidences(config: Config, dataset: str, name: str, method: str) -> File:
+def given_confidences(config: Config, dataset: str, name: str, method: str) -> GivenFile:
     """The file of an external method's confidences for a cell."""
     given = methods.of(config).given[method]
     return _of_cell(given["path"], given.get("fields", UNSET), dataset, name)
 
 
-def _of_cell(path: str, fields: Any, dataset: str, name: str) -> File:
-    return File(path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields)
+def _of_cell(path: str, fields: Any, dataset: str, name: str) -> GivenFile:
+    return GivenFile(
+        path=path.replace("{dataset}", dataset).replace("{model}", name), fields=fields
+    )
 
 
-def grouping(config: Config) -> bool:
+def groups_meanings(config: Config) -> bool:
     """Whether the grader's stage says which answers mean the same."""
     return config.grading is not None and config.grading.group != "none"
 
@@ -160,7 +177,7 @@ def grading_gpus(config: Config) -> int:
     return config.gpus if local else 0
 
 
-def calibrated_on(config: Config, dataset: str) -> str:
+def calibration_dataset(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
     if (fit := config.datasets[dataset].calibrate_on) is None:
         raise BadInput(
@@ -169,20 +186,22 @@ def calibrated_on(config: Config, dataset: str) -> str:
     return fit
 
 
-def weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
+def judge_weights(config: Config, dataset: str, name: str, method: str) -> tuple[Cell, str] | None:
     """Cell and folder name of the confidence LLM of a method; None for a method without a trained
     one.
     """
     registry = methods.of(config)
-    cell = Cell(trained_on(config, dataset), registry.parse(method).source or name)
+    cell = Cell(training_dataset(config, dataset), registry.parse(method).source or name)
     return (cell, folder) if (folder := registry.weights(method)) else None
 
 
-def trained_options(config: Config, method: str) -> dict[str, Any]:
+def training_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from
     sft.
     """
-    return written(config.sft, Optimisation.__struct_fields__) | methods.of(config).settings(method)
+    return set_keys(config.sft, Optimisation.__struct_fields__) | methods.of(config).settings(
+        method
+    )
 
 
 def trials(config: Config) -> dict[str, dict[str, Any]]:
@@ -192,31 +211,31 @@ def trials(config: Config) -> dict[str, dict[str, Any]]:
     return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
 
 
-def trainer(training: TrainingKeys) -> Trainer:
+def trainer_settings(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
     # a constant since the key went
-    shared = written(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}
+    shared = set_keys(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}
     return msgspec.convert(shared, Trainer)
 
 
-def speed(config: Config) -> dict[str, Any]:
+def speed_settings(config: Config) -> dict[str, Any]:
     """Options of engine, reader and trainers that change no text, no reading and no loss, by kind
     of work.
     """
-    engine = written(config.engine, leave=("name",))
+    engine = set_keys(config.engine, leave=("name",))
     rates = {
-        f"{spec.source['server']} {spec.source['model']}": written(spec.api, RATES)
+        f"{spec.source['server']} {spec.source['model']}": set_keys(spec.api, RATES)
         for spec in config.models.values()
         if "server" in spec.source and spec.api
     }
     return {
         "answers": engine | {"chunk": config.answers.chunk, "rates": rates},
         "confidence": {"batch_tokens": engine["batch_tokens"], "chunk": config.confidence.chunk},
-        "training": written(config.training, ("micro_batch_tokens", "report_to")),
+        "training": set_keys(config.training, ("micro_batch_tokens", "report_to")),
     }
 
 
-def written(
+def set_keys(
     section: Part, keys: Collection[str] = (), leave: Collection[str] = ()
 ) -> dict[str, Any]:
     """The keys of a section, or some of them, without those that are UNSET."""
@@ -228,7 +247,7 @@ def written(
     }
 
 
-def picked(
+def pick(
     kind: type[T],
     config: Config,
     what: str,
@@ -248,36 +267,36 @@ def picked(
         "dataset": dataset,
         "task": spec.task,
         "label": f"{what} {dataset}/{name}",
-        "model": model(config, loads or name),
+        "model": model_settings(config, loads or name),
         "engine": "openai" if on_server(config, loads or name) else config.engine.name,
         "reader": READER,
-        "training": trainer(config.training),
+        "training": trainer_settings(config.training),
         "shots": config.models[name].shots,
         "reasoning": spec.reasoning,
         "seed": config.seed,
     }
     for section in sections:
-        known |= written(section)
+        known |= set_keys(section)
     return kind(
         **{key: value for key, value in (known | more).items() if key in kind.__struct_fields__}
     )
 
 
-def pinned(chosen: Chosen, made: Collection[str] = ()) -> Chosen:
+def with_contents(chosen: AnySettings, made: Collection[str] = ()) -> AnySettings:
     """A step's settings with `contents`, {path: digest} of the local data, weights and modules that
     they name, if any.
 
     made: folders that a rule makes, which have a manifest for this.
     """
     contents = {
-        path: files.fingerprint(str(located(path)), kinds)
-        for path, kinds in _local(plain(chosen))
-        if path not in made and located(path).exists()
+        path: files.fingerprint(str(locate(path)), kinds)
+        for path, kinds in local_paths(to_mapping(chosen))
+        if path not in made and locate(path).exists()
     }
-    return plain(chosen) | {"contents": contents} if contents else chosen
+    return to_mapping(chosen) | {"contents": contents} if contents else chosen
 
 
-def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+def local_paths(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
     """(path, patterns of its files that count) of each local source, module and template in some
     settings.
     """
@@ -285,10 +304,10 @@ def _local(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
         yield value, ("*",)
     elif isinstance(value, list):
         for item in value:
-            yield from _local(item, key)
+            yield from local_paths(item, key)
     elif isinstance(value, dict):
         source = value.get("source")
         if isinstance(source, dict) and "path" in source:
             yield source["path"], WEIGHTS if key in ("model", "nli") else ("*",)
         for name, item in value.items():
-            yield from _local(item, name)
+            yield from local_paths(item, name)

@@ -146,7 +146,7 @@ def otherwise_made(
         ]
         if all(differences):
             differing[file] = differences[0]
-        elif other_input := store.other_input(Path(file), seal):
+        elif other_input := store.find_changed_input(Path(file), seal):
             differing[file] = [f"made from another {other_input} than there is now"]
     return differing
 

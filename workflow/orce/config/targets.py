@@ -34,41 +34,41 @@ FILES = (  # of a cell, as people ask for them
 def wildcards(config: Config) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     registry = methods.of(config)
-    rewards = either(registry.rewards)
-    calibrations = either(registry.calibrations())
+    rewards = any_of(registry.rewards)
+    calibrations = any_of(registry.calibrations())
     fitted = [name for name in registry.names("fitted") if name not in registry.calibrations()]
     combined = [name for name in fitted if registry.get(name).of]
     of_kind = {
-        kind: either(registry.names(kind))
+        kind: any_of(registry.names(kind))
         for kind in ("prompted", "measured", "external", "stated")
     }
     # A confidence LLM may be trained by the reward of an ablation, and for the answers of another
     # model.
-    stated = f"{of_kind['stated']}(-{rewards})?(-from-{either(config.models)})?"
+    stated = f"{of_kind['stated']}(-{rewards})?(-from-{any_of(config.models)})?"
     uncalibrated = "|".join(
-        [of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, either(fitted)]
+        [of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, any_of(fitted)]
     )
     graded = [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
-    alignments = either(
+    alignments = any_of(
         "dpo" if reward == PAPER else f"dpo-{reward}" for reward in registry.rewards
     )
     return of_kind | {
-        "dataset": either(config.datasets),
-        "model": either(config.models),
-        "table": either(config.tables),
+        "dataset": any_of(config.datasets),
+        "model": any_of(config.models),
+        "table": any_of(config.tables),
         "split": "(sft|rl|validation|test)",
         "ungraded": f"({UNGRADED})?" if graded else "()",
         "stated": stated,
-        "combined": either(combined),
-        "probe": either(name for name in fitted if name not in combined),
+        "combined": any_of(combined),
+        "probe": any_of(name for name in fitted if name not in combined),
         "below": f"({uncalibrated})",
         "calibration": calibrations,
         "method": rf"({uncalibrated})(\+{calibrations})?",
-        "trained": either(registry.trained()),
+        "trained": any_of(registry.trained()),
         "aligned": rf"({alignments}|round\d+/{rewards}/start)",
         "round": rf"(round\d+/{rewards}/)?",  # of the alignment, empty for the first
         "reward": rewards,
-        "trial": either(picking.trials(config)),
+        "trial": any_of(picking.trials(config)),
         "scored": "(sample_)?likelihoods",
         "states": "(answers|judge)",
     }
@@ -81,14 +81,14 @@ def shards(number: int) -> str:
     return r"shards/\d+/" if number > 1 else "()"
 
 
-def divided(number: int, *names: str, **patterns: str) -> str:
+def shard_files(number: int, *names: str, **patterns: str) -> str:
     """A pattern of files that are joined from so many shards: some names, in wildcards with these
     patterns. Of one shard, none.
     """
     return "|".join(name.format(**patterns) for name in names) if number > 1 else NOTHING
 
 
-def either(names: Iterable[str]) -> str:
+def any_of(names: Iterable[str]) -> str:
     """A pattern that matches one of the names; without names it matches nothing."""
     return f"({'|'.join(map(re.escape, names))})" if (names := list(names)) else NOTHING
 
@@ -135,7 +135,7 @@ def hint_in_results(config: Config, target: str) -> str:
         folders.append("dpo")
     if re.split(r"[-+]", name)[0] in known:
         # BadInput names the missing part
-        picking.judge(config, registry.parse(name).source or model)
+        picking.judge_base(config, registry.parse(name).source or model)
         folders.append("METHOD")
     meant = [
         re.sub("^[^/]+", name, file)

@@ -26,13 +26,13 @@ from orce.text.extract import plain
 Items = Sequence[tuple[Sample, Example]]
 # Whether the first of two answers to a question has the meaning of the second, None for unread, and
 # the reply.
-Says = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
+SameMeaning = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
 CPU_SECONDS = 3  # to fill in a template of a user's own
 MARKED = re.compile(
     r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE
 )
-TWO = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
-SHOWN = {
+SAMPLE_PAIR = {"question": "Where is Lima?", "one": "In Peru", "other": "In South America"}
+SAMPLE_QUESTION = {
     "question": "Where is Lima?",
     "references": ["In Peru"],
     "answer": "It lies in South America",
@@ -66,7 +66,7 @@ class Distinct(msgspec.Struct, frozen=True):
     answers: list[str]
 
 
-class Grouped(Distinct, frozen=True, kw_only=True):
+class Grouping(Distinct, frozen=True, kw_only=True):
     """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw}
     of two answers: whether they mean the same, None for unread, and the replies in both orders.
     """
@@ -114,7 +114,7 @@ class Form:
                 )
 
     def limit(self) -> Any:
-        return process.within(CPU_SECONDS, f"{self.path}: to write a question")
+        return process.time_limit(CPU_SECONDS, f"{self.path}: to write a question")
 
     def messages(self, **values) -> Messages:
         with self.limit():
@@ -143,10 +143,10 @@ class Form:
 
 
 def grade_form(path: str | None = None) -> Form:
-    return Form(path or TEMPLATES / "grade.j2", SHOWN)
+    return Form(path or TEMPLATES / "grade.j2", SAMPLE_QUESTION)
 
 
-def texts(record: Sample) -> list[tuple[str | None, bool | int]]:
+def answers_with_grades(record: Sample) -> list[tuple[str | None, bool | int]]:
     """(answer, exact grade) of the K samples of a record, and of its greedy answer where it has
     one.
     """
@@ -154,7 +154,7 @@ def texts(record: Sample) -> list[tuple[str | None, bool | int]]:
     return [*zip(record.answers, record.correct, strict=True), *greedy]
 
 
-def question(answer: str, example: Example, task: Task) -> Question:
+def ask_grader(answer: str, example: Example, task: Task) -> Question:
     """What the grader is asked: an option shows its letter, commas join several spans of one
     reference.
     """
@@ -172,7 +172,7 @@ def question(answer: str, example: Example, task: Task) -> Question:
     return Question(task.question(example), tuple(shown), task.display(answer, example))
 
 
-def graded(
+def apply_verdicts(
     items: Items, verdicts: Sequence[Verdict], task: Task
 ) -> tuple[list[Sample], list[dict], Counter]:
     """The records with the grader's grades, the answers that it grades otherwise than the task, and
@@ -189,8 +189,8 @@ def graded(
     differ = {}
     for record, example in items:
         grades: list[Any] = []
-        for answer, exact in texts(record):
-            asked = None if answer is None else question(answer, example, task)
+        for answer, exact in answers_with_grades(record):
+            asked = None if answer is None else ask_grader(answer, example, task)
             right = False if asked is None else by_question[asked].right
             grades.append(exact if right is None else right)
             if asked is not None and grades[-1] != exact:
@@ -207,22 +207,23 @@ def graded(
     return records, list(differ.values()), counts
 
 
-def distinct(record: Sample, example: Example, task: Task) -> dict[str, str]:
+def distinct_answers(record: Sample, example: Example, task: Task) -> dict[str, str]:
     """{key: the first answer that has it} of the samples and the greedy answer."""
     first: dict[str, str] = {}
-    for answer, _ in texts(record):
+    for answer, _ in answers_with_grades(record):
         if answer is not None:
             first.setdefault(task.key(answer, example), task.display(answer, example))
     return first
 
 
-def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
+def group_by_meaning(chunk: list[Distinct], says: SameMeaning) -> list[Grouping]:
     """The groups of each question's answers; a comparison is unread if one order is unread and the
     other is not a no. One more answer of every question is compared at a time, so that a chunk's
     comparisons are made together.
     """
     made = [
-        Grouped(**asdict(item), meanings=[0] if item.answers else [], compared=[]) for item in chunk
+        Grouping(**asdict(item), meanings=[0] if item.answers else [], compared=[])
+        for item in chunk
     ]
     for index in range(1, max((len(item.answers) for item in made), default=0)):
         left = [item for item in made if index < len(item.answers)]
@@ -248,13 +249,14 @@ def grouped(chunk: list[Distinct], says: Says) -> list[Grouped]:
     return made
 
 
-def noted(record: Sample, example: Example, item: Grouped, task: Task) -> Sample:
+def note_meanings(record: Sample, example: Example, item: Grouping, task: Task) -> Sample:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its
     greedy answer.
     """
-    groups = dict(zip(distinct(record, example, task), item.meanings, strict=True))
+    groups = dict(zip(distinct_answers(record, example, task), item.meanings, strict=True))
     meanings = [
-        None if answer is None else groups[task.key(answer, example)] for answer, _ in texts(record)
+        None if answer is None else groups[task.key(answer, example)]
+        for answer, _ in answers_with_grades(record)
     ]
     greedy = replace(cast(Tested, record).greedy, meaning=meanings[-1])
     return replace(record, meanings=meanings[: len(record.answers)], greedy=greedy)

@@ -14,13 +14,13 @@ from orce.artefacts import tables
 from orce.artefacts.records import Confidence, Example, Greedy, Sample, Scored
 from orce.errors import BadInput
 from orce.runtime.modules import short
-from orce.settings.stage import File
+from orce.settings.stage import GivenFile
 from orce.tasks import Task, rows
 from orce.tasks.examples import TESTED
 from orce.tasks.rows import Question, Record
 
 
-def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
+def read_given(given: GivenFile, *needed: str) -> dict[str, tuple[str, Record]]:
     """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the
     line.
     """
@@ -38,7 +38,9 @@ def read(given: File, *needed: str) -> dict[str, tuple[str, Record]]:
     return records
 
 
-def require(records: dict[str, tuple[str, Record]], examples: list[Example], path: str) -> None:
+def require_examples(
+    records: dict[str, tuple[str, Record]], examples: list[Example], path: str
+) -> None:
     """Raises BadInput if a file lacks the record of a frozen example, or gives it another question."""
     if missing := [example["id"] for example in examples if example["id"] not in records]:
         message = f"no record with id {missing[0]!r}, and {len(missing)} of {len(examples)} examples have none"
@@ -58,7 +60,7 @@ def require(records: dict[str, tuple[str, Record]], examples: list[Example], pat
             )
 
 
-def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
+def make_sample(given: Question, split: str, example: Example, task: Task) -> Sample:
     """The record of samples.jsonl made from given answers. Without `greedy`, the first of the
     answers counts as the greedy one. An empty answer, or null, counts as wrong; `judged` is true
     where judgements came with the answers.
@@ -73,11 +75,12 @@ def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
         )
     marks = given.judgements or [None] * len(given.samples)
     read = [
-        judged(given.where, *pair, example, task) for pair in zip(given.samples, marks, strict=True)
+        label_answer(given.where, *pair, example, task)
+        for pair in zip(given.samples, marks, strict=True)
     ]
     greedy = read[0]
     if given.greedy is not None and split in TESTED:
-        greedy = judged(f"{given.where}, greedy", *given.greedy, example, task)
+        greedy = label_answer(f"{given.where}, greedy", *given.greedy, example, task)
     return Sample(
         id=example["id"],
         split=split,
@@ -89,7 +92,7 @@ def sample(given: Question, split: str, example: Example, task: Task) -> Sample:
     )
 
 
-def judged(
+def label_answer(
     where: str, text: str | None, correct: bool | None, example: Example, task: Task
 ) -> Greedy:
     """The answer in a given text; `correct` None: the task compares with its references."""
@@ -103,7 +106,7 @@ def judged(
     return Greedy(answer=answer, raw=text or "", correct=bool(correct), f1=f1)
 
 
-def scored(record: Sample, answer: str | None, example: Example, task: Task) -> Scored:
+def score_answer(record: Sample, answer: str | None, example: Example, task: Task) -> Scored:
     """An answer of a record of samples.jsonl, with its judgement there if it was given or graded."""
     if answer is None or (record.graded is not True and record.judged is not True):
         return Scored.of(answer, answer or "", task.score(answer, example))
@@ -113,7 +116,7 @@ def scored(record: Sample, answer: str | None, example: Example, task: Task) -> 
     )
 
 
-def confidence(
+def make_confidence(
     where: str, record: Record, greedy: Greedy, example: Example, task: Task
 ) -> Confidence:
     """The record of confidences.jsonl made from a given record: of its own answer, or else of the
@@ -123,5 +126,5 @@ def confidence(
     judgement = greedy
     answer, correct = rows.answered(where, record).own
     if answer not in (None, greedy.answer, greedy.raw):
-        judgement = judged(where, answer, correct, example, task)
+        judgement = label_answer(where, answer, correct, example, task)
     return Confidence.of(example, judgement, stated, record.get("raw", judgement.raw))

@@ -17,7 +17,7 @@ from orce.errors import BadInput, public
 from orce.llm.chat import Messages
 from orce.runtime import process
 from orce.runtime.process import USUAL
-from orce.settings.stage import Model, Source, typed
+from orce.settings.stage import Model, Source, from_mapping
 from orce.tasks import choice, drop
 from orce.text.marks import without_confidence
 
@@ -100,7 +100,7 @@ class Judge:
             if self.task is AsGiven and not record.get("choices")
         ]
         stating = sum(without_confidence(answer) != answer for answer in answers)
-        process.count_prompts(
+        process.tally(
             "had an answer that states its own confidence, which is taken off",
             stating,
             len(records),
@@ -197,7 +197,7 @@ def load_judge(
 
     folder = None if model is None else located(str(model))
     if folder is not None:
-        store.verified_folder(folder, partial=True)
+        store.verify_folder(folder, partial=True)
     elif base is None:
         raise BadInput(
             "no model; name the folder or hub id of a confidence LLM, or a base model to ask untrained"
@@ -227,7 +227,7 @@ def model_settings(
         as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
     )
     return Model(
-        source=typed(Source, source),
+        source=from_mapping(Source, source),
         device=device,
         dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
         template_kwargs=recorded.get("template_kwargs")

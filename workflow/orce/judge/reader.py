@@ -143,12 +143,12 @@ class TransformersReader(CachedModel):
             differ += confidence != reading.greedy / 100
             kept = reading.mode if mode else UNSET
             stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
-        process.count_prompts(
+        process.tally(
             "have another value in free text than by constrained decoding", differ, len(prompts)
         )
         few = sum(little_mass(record.mass) for record in stated)
         named = f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent"
-        process.count_prompts(named, few, len(prompts))
+        process.tally(named, few, len(prompts))
         return stated
 
     def read(

@@ -73,7 +73,7 @@ def prompts_ids(
     missing, pattern = [i for i in range(len(keys)) if i not in ids], _pattern(tokenizer)
     held = [i for i in missing if any(pattern.search(turn["content"]) for turn in conversations[i])]
     what = f"hold text that looks like a control token of {tokenizer.name_or_path}: read as text"
-    process.count_prompts(what, len(held), len(missing))
+    process.tally(what, len(held), len(missing))
     ids |= {i: prompt_ids(tokenizer, conversations[i], template_kwargs) for i in held}
     plain = [i for i in missing if i not in ids]
     for start in range(0, len(plain), TOGETHER):
@@ -159,7 +159,7 @@ def render(
     options = template_kwargs or {}
     clock = {"strftime_now": lambda form: _date(options.get("date_string", DATE)).strftime(form)}
     how = {"tokenize": False, "add_generation_prompt": opens} | clock | options
-    with process.within(
+    with process.time_limit(
         CPU_SECONDS, f"{tokenizer.name_or_path}: its chat template, to write a prompt,"
     ):
         return tokenizer.apply_chat_template(messages, **how)

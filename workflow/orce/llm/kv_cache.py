@@ -25,7 +25,7 @@ from orce.llm.trie import (
 )
 from orce.runtime import process
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers import AttentionInterface, DynamicCache
 
 ATTENTION = "orce_branches"

@@ -18,14 +18,14 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from orce.artefacts import files
-from orce.artefacts.store import facts, verified_folder
+from orce.artefacts.store import manifest_facts, verify_folder
 from orce.errors import BadInput
 from orce.llm.chat import Messages, check_template, prompts_ids
 from orce.llm.trie import use_blocks
 from orce.runtime import lease, process
-from orce.settings.stage import Model, Source, typed
+from orce.settings.stage import Model, Source, from_mapping
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers import (
         AutoConfig,
         AutoModelForCausalLM,
@@ -62,11 +62,11 @@ class LanguageModel:
 def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}. Raises BadInput
     if a folder is not a model with its tokenizer, or has changed since its step wrote it."""
-    source = typed(Source, source)
+    source = from_mapping(Source, source)
     if isinstance(source.hub, str):
         return source.hub, source.revision or None
     folder = Path(source.path or "")
-    verified_folder(folder)
+    verify_folder(folder)
     expected = "expected a model folder in the Hugging Face format"
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; {expected}")
@@ -119,7 +119,7 @@ def config_of(source: Source | Mapping[str, Any]) -> Any:
 
 def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> list[int]:
     """Tokens of each prompt, for a model whose weights are not loaded yet."""
-    model = typed(Model, settings)
+    model = from_mapping(Model, settings)
     tokenizer, _ = vocabulary(model.source, model.template_kwargs or None)
     return [
         len(ids)
@@ -149,7 +149,7 @@ def load(
     keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for whatever
     is missing, broken or cannot be used.
     """
-    chosen = typed(Model, settings)
+    chosen = from_mapping(Model, settings)
     adapter = weights if weights is not None and is_adapter(weights) else None
     source = chosen.source if weights is None or adapter else Source(path=weights)
     template_kwargs = chosen.template_kwargs or {}
@@ -171,11 +171,11 @@ def load(
         model = adapted(model, adapter, trainable)
         if not trainable:
             # Whether rounding the merged weights would undo more than a tenth of the adapter's training.
-            moved = facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
+            moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
             apart = chosen.dtype != "float32" and moved["merged"] > moved["trained"] / 10
             model = model.get_base_model() if apart else model.merge_and_unload()
     model.train(trainable)
-    process.imported()
+    process.resume_collection()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 

@@ -20,7 +20,7 @@ from orce.llm.trie import TokenTrie, cut
 from orce.runtime import process
 from orce.settings.stage import Encoder as EncoderSettings
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
 
 TOKENS = 2048  # continuation tokens computed together: each has logits over the whole vocabulary
@@ -117,7 +117,7 @@ class Nli:
             path, revision, AutoModelForSequenceClassification, dtype=dtype
         )
         self.model: Any = model.to(torch.device(settings.device)).eval()
-        process.imported()
+        process.resume_collection()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
         if "entailment" not in self.names.values():
             labels = ", ".join(self.names.values())

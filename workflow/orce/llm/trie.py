@@ -21,7 +21,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from orce.errors import BadInput
 from orce.runtime import process
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers import AttentionInterface
     from transformers.integrations.sdpa_attention import repeat_kv, sdpa_attention_forward
     from transformers.masking_utils import AttentionMaskInterface, sdpa_mask

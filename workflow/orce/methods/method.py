@@ -14,7 +14,7 @@ from orce.runtime.modules import (
     is_conversation,
     is_pair,
     is_read,
-    kept,
+    keep_contracts,
     require,
 )
 
@@ -176,7 +176,7 @@ def from_path(path: str) -> Method:
         expected["WEIGHTS"] = "'sft', 'dpo' or None, the untrained model"
     for name, right in expected.items():
         raise BadInput(f"{path}: {name} is {given[name]!r}; expected {right}")
-    watched = kept(module, path, needed)
+    watched = keep_contracts(module, path, needed)
     given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
     functions = {function.name: getattr(watched, function.name) for function in needed}
     return Method(

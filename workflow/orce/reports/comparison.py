@@ -30,7 +30,7 @@ def _paper(
     kind: Any, dataset: str, models=tuple(MODELS), source: Any = UNSET, metric: str = "accuracy"
 ):
     table = Table(kind=kind, dataset=dataset, models=[*models], source=source)
-    return layout.resolved(table, Registry(), metric=metric)
+    return layout.resolve(table, Registry(), metric=metric)
 
 
 SPECS = {

@@ -25,7 +25,7 @@ from orce.artefacts import store
 from orce.artefacts.files import atomic
 from orce.artefacts.records import Candidate
 from orce.metrics.summary import Stated, read_stated
-from orce.settings.stage import Pictured, Pictures
+from orce.settings.stage import CellPicture, Pictures
 
 # without dates and versions: equal bytes
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
@@ -157,7 +157,7 @@ LARGEST = 130.0
 SMALLEST = 3.0
 
 
-def draw_reliability(cell: Pictured, series: list[Series]) -> Figure:
+def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     """One panel per method: a circle per bin, its area the number of items, with a line to the
     diagonal.
 
@@ -235,7 +235,7 @@ LABEL = 30  # characters of a label for which two columns are wide enough
 OTHER = "\u2020"
 
 
-def draw_risk_coverage(cell: Pictured, series: list[Series]) -> Figure:
+def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
     """Error rate among the most confident items; AURC, the area below, is in the legend."""
     figure = Figure()
     axes = figure.subplots()
@@ -319,7 +319,7 @@ def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
     return rewards.spearman_marginal(*given), rewards.numeric_ranking_difference(*given)
 
 
-def draw_reward(cell: Pictured | None, results: Path) -> Figure:
+def draw_reward(cell: CellPicture | None, results: Path) -> Figure:
     """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
     figure = Figure(figsize=(PAGE, 2.75))
     grid = figure.add_gridspec(2, 3)
@@ -361,7 +361,7 @@ def draw_reward(cell: Pictured | None, results: Path) -> Figure:
     return figure
 
 
-def _draw_run(panels: list, cell: Pictured | None, results: Path) -> None:
+def _draw_run(panels: list, cell: CellPicture | None, results: Path) -> None:
     path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
     panels[0].set_title(f"(c) {literal(cell.label)}" if cell else "(c) Candidates of a run")
     if path is None or not path.exists():

@@ -82,7 +82,7 @@ class CellMetrics:
             return replace(metrics, mean=cls.of(path, written | mean | absent)) if mean else metrics
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(
-                f"{path}: not as the step evaluate writes it ({error}); {store.again(path)}"
+                f"{path}: not as the step evaluate writes it ({error}); {store.remake_hint(path)}"
             ) from None
 
     def value(self, key: str) -> float | None:
@@ -118,11 +118,11 @@ def read(path: str | Path) -> CellMetrics:
     here = store.run_path(path)
     own = Cell(metrics.dataset, metrics.model).metrics(metrics.method)
     if here and metrics.method and Path(here).parent != Path(own).parent:
-        raise BadInput(f"{path}: holds the numbers of {own}; {store.again(path)}")
+        raise BadInput(f"{path}: holds the numbers of {own}; {store.remake_hint(path)}")
     return metrics
 
 
-def collect(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:
+def read_all(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:
     """The metrics in files, by path. Raises BadInput naming a missing or broken one."""
     return {str(path): read(path) for path in paths}
 

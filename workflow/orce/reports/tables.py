@@ -18,7 +18,7 @@ from orce.artefacts import store
 from orce.artefacts.files import atomic, digest
 from orce.config import layout
 from orce.config.cells import Cell
-from orce.config.layout import Column, Resolved, Row, Tables
+from orce.config.layout import Column, Row, Tables, TableWithRows
 from orce.errors import BadInput
 from orce.llm.chat import little_mass
 from orce.metrics import paired_bootstrap
@@ -27,7 +27,7 @@ from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file
 from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import CellMetrics
-from orce.settings.stage import plain
+from orce.settings.stage import to_mapping
 
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
 Rows = Mapping[Row, CellMetrics]
@@ -103,11 +103,11 @@ class Content(NamedTuple):
 ACCEPTED = "DPO sees the SC reward's pairs that raise the correlation of the generated list, and all pairs of every other reward."
 
 
-def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
+def read_content(settings: Tables, metrics: list[str], confidences: list[str]) -> Content:
     """What the stages table and tables print, from files. Raises BadInput for an incomplete metrics
     file.
     """
-    by_path = metrics_file.collect(metrics)
+    by_path = metrics_file.read_all(metrics)
     filled = {}
     if partial := [
         path for path, cell in by_path.items() if "config_digest" not in cell.provenance
@@ -131,7 +131,7 @@ def read(settings: Tables, metrics: list[str], confidences: list[str]) -> Conten
         f"{name} {version}" for name, version in sorted(metrics_file.versions().items())
     )
     facts = [
-        ("configuration digest", digest(plain(settings), digests)),
+        ("configuration digest", digest(to_mapping(settings), digests)),
         ("git commit", metrics_file.commit() or "unknown"),
     ]
     return Content(filled, by_path, [*facts, ("packages", packages)])
@@ -146,9 +146,11 @@ def build_tables(content: Content, out_dir: str | Path) -> dict[str, Path]:
     }
     texts = {}
     for name, table in content.tables.items():
-        texts[f"{name}.tex"] = rendered("table.tex.j2", table=table)
-        texts[f"{name}.html"] = rendered("tables.html.j2", tables=[table], compared=[], **page)
-    return _written(out_dir, texts)
+        texts[f"{name}.tex"] = render_template("table.tex.j2", table=table)
+        texts[f"{name}.html"] = render_template(
+            "tables.html.j2", tables=[table], compared=[], **page
+        )
+    return _write_texts(out_dir, texts)
 
 
 def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
@@ -161,24 +163,24 @@ def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
         (name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)
     ]
     texts = {
-        "comparison.tex": rendered(
+        "comparison.tex": render_template(
             "comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary
         ),
-        "comparison.html": rendered("comparison.html.j2", tables=by_table, summary=summary),
+        "comparison.html": render_template("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
-        "tables.tex": rendered(
+        "tables.tex": render_template(
             "tables.tex.j2", names=[*content.tables], compared=shown, **document
         ),
-        "tables.html": rendered("tables.html.j2", compared=shown, **document),
+        "tables.html": render_template("tables.html.j2", compared=shown, **document),
     }
     # The PDF comes last: only it needs a package that `orce` may lack.
-    written = _written(out_dir, texts)
-    return written | _written(
+    written = _write_texts(out_dir, texts)
+    return written | _write_texts(
         out_dir, {"tables.pdf": _pdf(compared=comparison.in_tables(shown), **document)}
     )
 
 
-def _written(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
+def _write_texts(folder: str | Path, contents: Mapping[str, str | bytes]) -> dict[str, Path]:
     for name, text in contents.items():
         with atomic(Path(folder, name), "wb") as handle:
             handle.write(text.encode() if isinstance(text, str) else text)
@@ -196,7 +198,7 @@ def seal_by_name(written: Mapping[str, Path], settings: Tables) -> None:
         store.seal_together(paths, manifest, settings)
 
 
-def fill(spec: Resolved, metrics: Mapping[str, CellMetrics], models: Labels) -> Table:
+def fill(spec: TableWithRows, metrics: Mapping[str, CellMetrics], models: Labels) -> Table:
     """Format and mark every number of a table; raises BadInput for a row without metrics."""
     by_row = {}
     blocks = []
@@ -380,14 +382,14 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
     return notes
 
 
-def selection_notes(spec: Resolved, accept: str) -> list[str]:
+def selection_notes(spec: TableWithRows, accept: str) -> list[str]:
     """What an ablation says where `dpo.accept` selects the pairs of its rewards differently
     (docs/choices.md).
     """
     return [ACCEPTED] if spec.kind == "ablation" and accept == "improving" else []
 
 
-def _differences(spec: Resolved, given: set[str], unparsed: float) -> list[str]:
+def _differences(spec: TableWithRows, given: set[str], unparsed: float) -> list[str]:
     """A note for each model of an ablation: the AURC of every row minus ORCE's, on the same items."""
     by_model: dict[str, list[str]] = {}
     for row in spec.rows if spec.kind == "ablation" else []:
@@ -416,7 +418,7 @@ def tex_escape(text: str) -> str:
     return "".join(TEX_SPECIAL.get(character, character) for character in str(text))
 
 
-def rendered(template: str, **values) -> str:
+def render_template(template: str, **values) -> str:
     """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
     tex = template.endswith(".tex.j2")
     options: dict[str, Any] = {

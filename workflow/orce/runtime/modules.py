@@ -19,7 +19,7 @@ SHIPPED = ("config/", "docs/examples/", "evidence/")
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
-def located(path: str) -> Path:
+def locate(path: str) -> Path:
     """Where a relative path of a configuration is: in the current folder, or, if that has no such
     file, in the checkout.
 
@@ -36,14 +36,14 @@ def from_file(path: str):
     """The module in a Python file, imported once. Raises BadInput naming the file, and the line
     where its code fails.
     """
-    file = located(path)
+    file = locate(path)
     if not file.is_file():
         raise BadInput(f"{path}: no such file; expected a Python module, from {Path.cwd()}")
-    return imported(path, file.resolve())
+    return import_file(path, file.resolve())
 
 
 @cache
-def imported(path: str, resolved: Path):
+def import_file(path: str, resolved: Path):
     spec = importlib.util.spec_from_file_location(resolved.stem, resolved)
     if spec is None or spec.loader is None:
         raise BadInput(f"{path}: not a Python module; expected a file that ends in .py")
@@ -65,7 +65,7 @@ def _failure(path: str, error: Exception, verb: str = "") -> str:
     if it went through any.
     """
     frames = traceback.extract_tb(error.__traceback__)
-    file = located(path).resolve()
+    file = locate(path).resolve()
     lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == file]
     return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
 
@@ -92,7 +92,7 @@ class Contract:
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
-def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
+def keep_contracts(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> ModuleType:
     """The module of a user's file with its functions watched: an error in one, or a result outside
     its contract, is BadInput that names the file, the function and the question. Raises BadInput
     for a function with another signature.
@@ -101,13 +101,11 @@ def kept(module: ModuleType, path: str, contracts: tuple[Contract, ...]) -> Modu
     vars(watched).update(vars(module))
     for contract in contracts:
         if hasattr(module, contract.name):
-            setattr(
-                watched, contract.name, _watched(getattr(module, contract.name), path, contract)
-            )
+            setattr(watched, contract.name, _watch(getattr(module, contract.name), path, contract))
     return watched
 
 
-def _watched(function: Any, path: str, contract: Contract) -> Callable:
+def _watch(function: Any, path: str, contract: Contract) -> Callable:
     if not callable(function):
         raise BadInput(f"{path}: {contract.name} is not a function; expected {contract.line}")
     try:
@@ -127,7 +125,7 @@ def _watched(function: Any, path: str, contract: Contract) -> Callable:
             raise
         except Exception as error:
             deepest = traceback.extract_tb(error.__traceback__)[-1].filename
-            if contract.name == "train" and Path(deepest).resolve() != located(path).resolve():
+            if contract.name == "train" and Path(deepest).resolve() != locate(path).resolve():
                 raise  # from deep within a training: its traceback says more than a line
             raise BadInput(
                 f"{where}{_failure(path, error, 'raised ')}{_question(arguments)}"

@@ -17,7 +17,7 @@ from typing import Any
 from orce.errors import BadInput, one_line
 from orce.runtime import lease
 from orce.runtime.hub import raise_refusal
-from orce.runtime.process import lock_holder, locked, say
+from orce.runtime.process import lock_holder, say, try_lock
 
 # The oldest driver that starts programs of a CUDA (NVIDIA's page CUDA Compatibility), and the
 # capability that a format needs.
@@ -232,7 +232,7 @@ def alone() -> None:
     lock.parent.mkdir(exist_ok=True)
     # left open: the lock lasts as long as this process
     handle = os.open(lock, os.O_RDWR | os.O_CREAT)
-    if not locked(handle, lock):
+    if not try_lock(handle, lock):
         raise BadInput(
             f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first"
         )
@@ -247,7 +247,7 @@ def unlocked(planned: Iterable[str]) -> None:
         for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as handle:
-                if not locked(handle.fileno(), path, fcntl.LOCK_SH):
+                if not try_lock(handle.fileno(), path, fcntl.LOCK_SH):
                     raise BadInput(
                         f"{path} is being written by a job of an earlier run ({lock_holder(handle.fileno())}); cancel "
                         "it (squeue --me, scancel JOBID) or wait for its end, then start again"

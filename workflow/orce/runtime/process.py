@@ -37,7 +37,7 @@ UNUSED = ("sklearn", "scipy")  # by the parts of transformers that a stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _starting = False  # from `importing` to `imported`
 # of prompts, by what they do: how many do, and of how many
-_counts: dict[str, tuple[int, int]] = {}
+_tallies: dict[str, tuple[int, int]] = {}
 
 
 class Progress:
@@ -84,23 +84,23 @@ def say(text: str) -> None:
     print(lines, end="", file=sys.stderr, flush=True)
 
 
-def count_prompts(what: str, held: int, seen: int) -> None:
+def tally(what: str, held: int, seen: int) -> None:
     """Note that of `seen` more prompts `held` do this: a verb and its object, such as "hold a tab"."""
-    before = _counts.get(what, (0, 0))
-    _counts[what] = before[0] + held, before[1] + seen
+    before = _tallies.get(what, (0, 0))
+    _tallies[what] = before[0] + held, before[1] + seen
 
 
 @contextlib.contextmanager
-def counting():
+def say_tallies():
     """Say at the end what was counted in this block, and nothing that a program counted before it."""
-    _counts.clear()
+    _tallies.clear()
     try:
         yield
     finally:
-        for what, (held, seen) in _counts.items():
+        for what, (held, seen) in _tallies.items():
             if held:
                 say(f"{held} of {seen} prompts {what}")
-        _counts.clear()
+        _tallies.clear()
 
 
 def seed_of(base: int, *names: str) -> int:
@@ -130,7 +130,7 @@ def lock_holder(handle: int) -> str:
     return "perhaps on another machine"
 
 
-def locked(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
+def try_lock(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
     """Take the lock of an open file; False if another process holds it. Raises BadInput where the
     file system has no locks: two runs that write the same chunks would pass unnoticed.
     """
@@ -155,7 +155,7 @@ class _Late(BaseException):
 
 
 @contextlib.contextmanager
-def within(seconds: float, what: str) -> Iterator[None]:
+def time_limit(seconds: float, what: str) -> Iterator[None]:
     """Raises BadInput if this block uses more CPU seconds. For programs that others wrote, such as
     a model's chat template.
 
@@ -181,14 +181,14 @@ def within(seconds: float, what: str) -> Iterator[None]:
         signal.signal(signal.SIGVTALRM, former)
 
 
-def importing() -> None:
+def pause_collection() -> None:
     """A stage starts. Until `imported`, libraries are imported: no collections."""
     global _starting
     _starting = True
     gc.disable()
 
 
-def imported() -> None:
+def resume_collection() -> None:
     """The libraries are imported: collect again, but never the objects that are alive now."""
     global _starting
     if _starting:
@@ -198,7 +198,7 @@ def imported() -> None:
 
 
 @contextlib.contextmanager
-def without_unused() -> Iterator[None]:
+def hide_unused_packages() -> Iterator[None]:
     """transformers, imported inside, does not find the packages of UNUSED, if a stage is starting.
     It looks for each once and remembers what it found: one that it knows already stays, since it
     will import it. Nor does it list the files of all installed packages, which say that PIL, say,
@@ -245,7 +245,7 @@ def end(code: int) -> NoReturn:
 
 
 @contextlib.contextmanager
-def extras():
+def missing_extra_is_bad_input():
     """A package that is not installed is bad input here, where one of this package's extras brings
     it.
     """

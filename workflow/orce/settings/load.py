@@ -82,7 +82,7 @@ class _Strict(yaml.SafeLoader):
         return node
 
 
-def mapping(path: str | Path) -> dict[str, Any]:
+def read_mapping(path: str | Path) -> dict[str, Any]:
     """Keys and values of a YAML file. Raises BadInput naming the file, and the line where YAML goes
     wrong.
     """
@@ -117,7 +117,7 @@ def as_in_a_file(value: Any) -> Any:
     return value
 
 
-def incomplete(config: dict[str, Any], folder: Path) -> str | None:
+def missing_keys_message(config: dict[str, Any], folder: Path) -> str | None:
     """What to say where `folder` has no config.yaml and the files named on the command line do not
     replace it.
     """
@@ -129,14 +129,14 @@ def incomplete(config: dict[str, Any], folder: Path) -> str | None:
     if not missing or (folder / "config.yaml").exists():
         return None
     remedy = "copy it there, or name it first: --configfile config.yaml mine.yaml"
-    return f"no config.yaml in {folder}, and no other file sets {_some(missing)}; {remedy}"
+    return f"no config.yaml in {folder}, and no other file sets {_first_keys(missing)}; {remedy}"
 
 
-def in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """The mappings of some files. Raises BadInput for a hub after another source of the same model
     or data, which would stay.
     """
-    mappings = [*map(mapping, paths)]
+    mappings = [*map(read_mapping, paths)]
     sources = dict[str, dict[str, Any]]()
     for path, (key, source) in (
         (path, both) for path, given in zip(paths, mappings, strict=True) for both in _keys(given)
@@ -151,7 +151,7 @@ def in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     return mappings
 
 
-def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
+def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's
     file before it in --configfile.
 
@@ -161,14 +161,14 @@ def presets_given_late(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     for mine, preset in itertools.combinations(paths, 2):
         ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
         if preset.resolve().parent == folder and not ours:
-            before = dict(_keys(mapping(mine)))
-            after = dict(_keys(mapping(preset)))
+            before = dict(_keys(read_mapping(mine)))
+            after = dict(_keys(read_mapping(preset)))
             changed = [
                 key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
             ]
             if keys := [key for key in changed if not isinstance(before[key], dict)]:
                 yield (
-                    f"config: {preset.name} comes after {mine.name} and overrides its {_some(keys)}; "
+                    f"config: {preset.name} comes after {mine.name} and overrides its {_first_keys(keys)}; "
                     f"the last file wins: write --configfile {presets.name}/{preset.name} {mine.name} to keep yours"
                 )
 
@@ -180,21 +180,23 @@ def _keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
         yield from _keys(value, f"{above}{name}.") if isinstance(value, dict) else ()
 
 
-def _some(keys: list[str]) -> str:
+def _first_keys(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
 
 
-def configuration(config: dict[str, Any]) -> Config:
+def to_config(config: dict[str, Any]) -> Config:
     """The configuration with every type checked. Raises BadInput naming the key."""
-    checked = typed(config, Config)
+    checked = convert(config, Config)
     for section, forms in FORMS.items():
         for name, spec in getattr(checked, section).items():
             key = f"{section}.{name}.source"
-            spec.source = typed(_meant(spec.source, forms, key), Source, key, type(spec))
+            spec.source = convert(_merged_source(spec.source, forms, key), Source, key, type(spec))
     return checked
 
 
-def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> dict[str, Any]:
+def _merged_source(
+    source: dict[str, Any], forms: list[tuple[str, ...]], key: str
+) -> dict[str, Any]:
     """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is
     the folder, null removes a key.
     """
@@ -214,34 +216,35 @@ def _meant(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> di
     return left
 
 
-def typed(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = None) -> Any:
+def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = None) -> Any:
     """The value as `kind`. Raises BadInput naming the key, what was found and what would be right.
     owner: the struct with the key.
 
     Numbers stay as they were written: 3 does not become 3.0, which would run everything again.
     """
     inner = next(
-        (option for option in alternatives(kind) if is_struct(option) or by_name(option)), None
+        (option for option in alternatives(kind) if is_struct(option) or is_named_mapping(option)),
+        None,
     )
     if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, owner)
     if not is_struct(inner):
         names, entries = get_args(inner)
         return {
-            _name(name, names, key): typed(entry, entries, f"{key}.{name}")
+            _name(name, names, key): convert(entry, entries, f"{key}.{name}")
             for name, entry in value.items()
         }
     fields = {field.encode_name: field for field in msgspec.structs.fields(inner)}
     for name in value:
         if name not in fields:
-            raise unknown(key, name, [*fields])
+            raise unknown_key(key, name, [*fields])
     for name, field in fields.items():
         if field.required and name not in value:
             raise BadInput(
-                f"config: {key or 'top level'}: no key {name!r} ({meanings(inner).get(name, '')})"
+                f"config: {key or 'top level'}: no key {name!r} ({key_meanings(inner).get(name, '')})"
             )
     given = {
-        fields[name].name: typed(entry, fields[name].type, f"{key}.{name}".lstrip("."), inner)
+        fields[name].name: convert(entry, fields[name].type, f"{key}.{name}".lstrip("."), inner)
         for name, entry in value.items()
     }
     return inner(**given)
@@ -257,10 +260,10 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
         _finite(converted, key, value)
         return converted
     _finite(value, key, value)
-    shown = "a value that is not printed" if key.endswith(".api.key") else _shown(value)
-    meaning = meanings(owner).get(key.rpartition(".")[2]) if owner else None
+    shown = "a value that is not printed" if key.endswith(".api.key") else _for_message(value)
+    meaning = key_meanings(owner).get(key.rpartition(".")[2]) if owner else None
     raise BadInput(
-        f"config: {key}: {shown}; expected {in_words(kind)}{f' ({meaning})' if meaning else ''}"
+        f"config: {key}: {shown}; expected {type_in_words(kind)}{f' ({meaning})' if meaning else ''}"
     )
 
 
@@ -274,20 +277,22 @@ def _finite(value: Any, key: str, written: Any) -> None:
     except ValueError:
         fits = False
     if not fits:
-        raise BadInput(f"config: {key}: {_shown(written)} is not a finite number below {LARGEST:g}")
+        raise BadInput(
+            f"config: {key}: {_for_message(written)} is not a finite number below {LARGEST:g}"
+        )
 
 
-def _shown(value: Any) -> str:
+def _for_message(value: Any) -> str:
     """A value for a message, without what may be secret in addresses."""
-    shown = repr(_public(value))
+    shown = repr(_without_secrets(value))
     return shown if len(shown) < 100 else f"{shown[:100]}..."
 
 
-def _public(value: Any) -> Any:
+def _without_secrets(value: Any) -> Any:
     if isinstance(value, dict):
-        return {name: _public(item) for name, item in value.items()}
+        return {name: _without_secrets(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [*map(_public, value)]
+        return [*map(_without_secrets, value)]
     return public(value) if isinstance(value, str) else value
 
 
@@ -299,11 +304,11 @@ def _name(name: Any, kind: Any, key: str) -> str:
             "" if isinstance(name, str) else "; YAML does not read this as text: put it in quotes"
         )
         raise BadInput(
-            f"config: {key}: {name!r} cannot be a name here; expected {in_words(kind)}{quoted}"
+            f"config: {key}: {name!r} cannot be a name here; expected {type_in_words(kind)}{quoted}"
         ) from None
 
 
-def unknown(key: str, name: Any, known: list[str]) -> BadInput:
+def unknown_key(key: str, name: Any, known: list[str]) -> BadInput:
     close = difflib.get_close_matches(str(name), known, 1)
     hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
     return BadInput(f"config: {key or 'top level'}: unknown key {name!r}; {hint}")
@@ -318,13 +323,13 @@ def is_struct(kind: Any) -> bool:
     return inspect.isclass(kind) and issubclass(kind, Struct)
 
 
-def by_name(kind: Any) -> bool:
+def is_named_mapping(kind: Any) -> bool:
     """Whether it is a mapping of names, which have a type of their own, or of structs."""
     names, entries = get_args(kind) if get_origin(kind) is dict else (str, str)
     return names is not str or is_struct(entries)
 
 
-def in_words(kind: Any) -> str:
+def type_in_words(kind: Any) -> str:
     """A type as docs/configuration.md and the errors have it: `integer ≥ 1`, `main or ablation`,
     `text or null`.
     """
@@ -335,14 +340,14 @@ def in_words(kind: Any) -> str:
             for name, sign in SIGNS.items()
             if (limit := getattr(meta, name)) is not None
         ]
-        return meta.description or f"{in_words(kind.__origin__)} {', '.join(limits)}".strip()
+        return meta.description or f"{type_in_words(kind.__origin__)} {', '.join(limits)}".strip()
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
     if get_origin(kind) is list:
-        return f"list of {in_words(get_args(kind)[0])}s"
+        return f"list of {type_in_words(get_args(kind)[0])}s"
     if (options := alternatives(kind)) == [kind]:
         return NAMES.get(get_origin(kind) or kind, "mapping")
-    words = dict.fromkeys(map(in_words, options))
+    words = dict.fromkeys(map(type_in_words, options))
     whole = {
         word
         for word in words
@@ -352,10 +357,10 @@ def in_words(kind: Any) -> str:
 
 
 @functools.cache
-def meanings(kind: type[Struct]) -> dict[str, str]:
+def key_meanings(kind: type[Struct]) -> dict[str, str]:
     """What each key of a struct means: the comment beside it in the source, or above it."""
     bases = [base for base in reversed(kind.__mro__) if is_struct(base) and base is not Struct]
-    comments = commented("".join(map(inspect.getsource, bases)), r"    (\w+): ")
+    comments = key_comments("".join(map(inspect.getsource, bases)), r"    (\w+): ")
     return {
         field.encode_name: comments[field.name]
         for field in msgspec.structs.fields(kind)
@@ -363,7 +368,7 @@ def meanings(kind: type[Struct]) -> dict[str, str]:
     }
 
 
-def commented(source: str, key: str) -> dict[str, str]:
+def key_comments(source: str, key: str) -> dict[str, str]:
     """{key: the comment at the end of its line, or in the lines above it}."""
     comments = {}
     above = []

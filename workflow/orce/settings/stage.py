@@ -76,30 +76,30 @@ T = TypeVar("T", bound=msgspec.Struct)
 TrainingSettings = Mapping[str, Any]  # of a training, as a user's module gets them: the keys of Job
 
 
-class OfTask(Settings, kw_only=True):
+class TaskSettings(Settings, kw_only=True):
     task: str
     label: str  # of progress lines
 
 
-class WithModel(OfTask, kw_only=True):
+class ModelSettings(TaskSettings, kw_only=True):
     model: Model
 
 
-class Asking(WithModel, kw_only=True):
+class AnswerSettings(ModelSettings, kw_only=True):
     """How the answer LLM is asked for an answer; reasoning: it thinks first."""
 
     shots: int | None
     reasoning: bool = False
 
 
-class File(Part):
+class GivenFile(Part):
     """fields: {key of a given record: its column}, as orce.artefacts.tables reads them."""
 
     path: str
     fields: dict[str, str | list[str]] | UnsetType = UNSET
 
 
-class Training(WithModel, kw_only=True):
+class TrainStage(ModelSettings, kw_only=True):
     training: Trainer
     seed: int
 
@@ -108,7 +108,7 @@ class Schedule(Optimisation, kw_only=True):
     epochs: FromZero  # a warm start may have none
 
 
-class Job(msgspec.Struct, kw_only=True):
+class TrainingJob(msgspec.Struct, kw_only=True):
     """The settings of a training as ours read them. stage: of Sft, of Dpo or of the method's own
     training.
     """
@@ -121,7 +121,7 @@ class Job(msgspec.Struct, kw_only=True):
     method: str | None = None
 
 
-class Pictured(Part, kw_only=True):
+class CellPicture(Part, kw_only=True):
     """A cell and its label; methods: [name, label] of each curve."""
 
     dataset: str
@@ -138,16 +138,16 @@ class Pictures(Settings, kw_only=True):
     any.
     """
 
-    cells: list[Pictured]
-    reward: Pictured | None
+    cells: list[CellPicture]
+    reward: CellPicture | None
     unparsed_confidence: Number
 
 
-def plain(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
+def to_mapping(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
     return msgspec.to_builtins(settings)
 
 
-def typed(kind: type[T], settings: T | Mapping[str, Any]) -> T:
+def from_mapping(kind: type[T], settings: T | Mapping[str, Any]) -> T:
     """Settings that are given as a mapping, which may hold further keys, as a struct."""
     if isinstance(settings, kind):
         return settings
@@ -156,10 +156,10 @@ def typed(kind: type[T], settings: T | Mapping[str, Any]) -> T:
     return msgspec.convert({key: value for key, value in given.items() if key in known}, kind)
 
 
-def job(settings: TrainingSettings) -> Job:
+def parse_training_job(settings: TrainingSettings) -> TrainingJob:
     """Raises BadInput naming the key that is wrong."""
     try:
-        return msgspec.convert(settings, Job)
+        return msgspec.convert(settings, TrainingJob)
     except msgspec.ValidationError as error:
         raise BadInput(f"the settings of a training: {_in_our_words(error)}") from None
 
@@ -169,10 +169,12 @@ def to_argument(settings: Settings | Mapping[str, Any]) -> str:
     nothing. Snakemake's report has the arguments in a <script> of its page, which `</script>` in a
     label would end.
     """
-    return json.dumps(plain(settings), sort_keys=True, ensure_ascii=False).replace("<", r"\u003c")
+    return json.dumps(to_mapping(settings), sort_keys=True, ensure_ascii=False).replace(
+        "<", r"\u003c"
+    )
 
 
-def parsed(kind: type[T], text: str) -> T:
+def parse_argument(kind: type[T], text: str) -> T:
     """The --settings argument of a stage: a JSON object, or @FILE with one. Raises BadInput naming
     the key that is wrong.
     """

@@ -1,6 +1,6 @@
 """The stages of the workflow: one module a rule, read from top to bottom.
 
-A stage has `Settings`, what it reads of the configuration and so what runs it again, with
+A stage has settings, what it reads of the configuration and so what runs it again, with
 `of(config, ...)`, which picks that for the wildcards of its rule; and `run`, its work. The
 signature of `run` is its command line: the settings, input files, outputs. Here is what several
 stages share: that command line, resuming after the last chunk, the questions with their answers.
@@ -28,7 +28,7 @@ from orce.errors import BadInput
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.settings.schema import Config
-from orce.settings.stage import Asking, Settings, WithModel, parsed, plain
+from orce.settings.stage import AnswerSettings, ModelSettings, Settings, parse_argument, to_mapping
 from orce.tasks import Task, judge_prompt
 from orce.text import render
 
@@ -42,15 +42,21 @@ Readout = Annotated[
 ]
 
 
-def module(rule: str) -> Any:
+def stage_module(rule: str) -> Any:
     return importlib.import_module(f"orce.stages.{SHARED.get(rule, rule)}")
 
 
-def of(rule: str, config: Config, *names: str) -> Any:
+def settings_type(command: Any) -> Any:
+    """The type of the parameter `settings` of a stage's `run`; None for a stage without settings."""
+    return get_type_hints(command.run).get("settings")
+
+
+def pick_settings(rule: str, config: Config, *names: str) -> Any:
     """The settings of a rule for its wildcards, from as many of them as it depends on; None for a
     rule without settings.
     """
-    if (kind := getattr(module(rule), "Settings", None)) is None:
+    kind = settings_type(stage_module(rule))
+    if kind is None:
         return None
     pick = kind.for_trial if rule.startswith("tune_") else kind.of
     return pick(config, *names[: len(inspect.signature(pick).parameters) - 1])
@@ -59,7 +65,7 @@ def of(rule: str, config: Config, *names: str) -> Any:
 # The command line
 
 
-def parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
+def argument_parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
     """The command line of a module: what its `add_arguments` adds, or an option for each parameter
     of `run`.
     """
@@ -87,14 +93,15 @@ def add_options(
     for name, parameter in inspect.signature(function).parameters.items():
         if name not in leave:
             options.add_argument(
-                f"--{name.replace('_', '-')}", **_option(hints[name], parameter.default, blank)
+                f"--{name.replace('_', '-')}",
+                **argument_options(hints[name], parameter.default, blank),
             )
 
 
-def _option(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
+def argument_options(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
-    kind, about = bare(kind)
+    kind, about = unwrap_annotation(kind)
     option |= about if isinstance(about, dict) else {"help": about} if about else {}
     if isinstance(kind, type) and issubclass(kind, Settings):
         return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
@@ -113,11 +120,11 @@ def _option(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
     if get_origin(kind) is Literal:
         return option | {"choices": get_args(kind)}
     if kind is str:
-        return {"type": _text} | option
+        return {"type": weights_folder} | option
     return {"type": json_object if get_origin(kind) in (dict, Mapping) else kind} | option
 
 
-def _text(text: str) -> str:
+def weights_folder(text: str) -> str:
     """A folder of weights may be named by its manifest, which is the rules' file for it."""
     return text.removesuffix("/manifest.json")
 
@@ -131,7 +138,7 @@ def json_object(text: str) -> dict[str, Any]:
     return value
 
 
-def bare(kind: Any) -> tuple[Any, Any]:
+def unwrap_annotation(kind: Any) -> tuple[Any, Any]:
     """The type of a parameter of `run`, without None and without its help; and its help."""
     about = None
     while get_origin(kind) in (Annotated, Union, types.UnionType):
@@ -155,13 +162,14 @@ class _Pairs(argparse.Action):
 
 def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
     """Run the command in a module. Raises what it raises: BadInput for bad input."""
-    args = parser(command, program).parse_args(argv)
-    with store.step():
+    args = argument_parser(command, program).parse_args(argv)
+    with store.recording_inputs():
         if hasattr(command, "add_arguments"):
             command.run(args)
             return
-        if hasattr(command, "Settings"):
-            args.settings = parsed(command.Settings, args.settings)
+        kind = settings_type(command)
+        if kind is not None:
+            args.settings = parse_argument(kind, args.settings)
         command.run(**vars(args))
 
 
@@ -170,7 +178,7 @@ def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
 Work = Literal["answers", "confidence"]  # a section of the speed settings
 
 
-class Lazy:
+class LazyModel:
     """Opens a model by `load(speed)` when the first chunk needs it."""
 
     def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Work):
@@ -181,7 +189,7 @@ class Lazy:
     def __call__(self):
         if self.model is None:
             self.model = self.load(speed(self.kind))
-            process.imported()
+            process.resume_collection()
         return self.model
 
     def __enter__(self):
@@ -192,11 +200,11 @@ class Lazy:
             self.model.close()
 
 
-def chunked(
-    settings: WithModel,
+def write_in_chunks(
+    settings: ModelSettings,
     items: list,
     out: str,
-    load: Callable[[dict[str, Any]], Any] | Lazy,
+    load: Callable[[dict[str, Any]], Any] | LazyModel,
     work: Callable[[list, Any], Sequence[Any]],
     *depends: Any,
     kind: Work,
@@ -213,9 +221,13 @@ def chunked(
     first, shards = map(int, shard.split("/"))
     mine = items[first::shards]
     progress = Progress(settings.label, len(mine))
-    tag = files.digest(plain(settings), mine, *depends, *store.base_digests(settings.model))
-    sealed = settings if readout is None else plain(settings) | {"readout": readout}
-    with contextlib.nullcontext(load) if isinstance(load, Lazy) else Lazy(load, kind) as model:
+    tag = files.digest(to_mapping(settings), mine, *depends, *store.base_digests(settings.model))
+    sealed = settings if readout is None else to_mapping(settings) | {"readout": readout}
+    with (
+        contextlib.nullcontext(load)
+        if isinstance(load, LazyModel)
+        else LazyModel(load, kind) as model
+    ):
 
         def records(chunk: list) -> Sequence[Any]:
             first, *rest = work(chunk, model())
@@ -229,10 +241,10 @@ def chunked(
             return [first, *rest]
 
         def finished(path):
-            store.seal(out, sealed, at=path, n=len(mine), **spent(path))
+            store.seal(out, sealed, at=path, n=len(mine), **api_usage(path))
 
         size = speed(kind)["chunk"]
-        line = reading_out(readout, out)
+        line = readout_mapper(readout, out)
         for done in files.in_chunks(out, mine, size, tag, records, finished, line):
             progress.update(done)
     if shards == 1:
@@ -243,20 +255,20 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 
-    whole = {**plain(settings.model), **fast, "name": settings.engine}
+    whole = {**to_mapping(settings.model), **fast, "name": settings.engine}
     longest = engines.longest(whole, conversations, max_tokens)
     say(f"[{settings.label}] starting the engine {settings.engine}")
     return engines.get(settings.engine).load(whole, longest)
 
 
-def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weights: str | None):
+def open_reader(settings: ModelSettings, fast: dict[str, int], prompts: list, weights: str | None):
     """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput,
     before it loads a model, for a prompt that the model cannot read.
     """
     from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
     from orce.llm import kv_cache, language_model
 
-    kv_cache.fits(plain(settings.model), prompts, STATEMENT_TOKENS)
+    kv_cache.fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     return TransformersReader(language_model.load(settings.model, weights), fast["batch_tokens"])
 
@@ -264,7 +276,7 @@ def open_reader(settings: WithModel, fast: dict[str, int], prompts: list, weight
 # Shards and readouts
 
 
-def spent(*paths: Any) -> dict[str, Any]:
+def api_usage(*paths: Any) -> dict[str, Any]:
     """For a seal: the sum of what servers counted for the records of some files, where they did."""
     counts = Counter()
     left_out = set()
@@ -280,7 +292,7 @@ def spent(*paths: Any) -> dict[str, Any]:
     return {"spent": total} if total else {}
 
 
-def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
+def readout_mapper(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
     """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or
     the mean or mode of its distribution.
     """
@@ -291,7 +303,9 @@ def reading_out(readout: str | None, path: str) -> Callable[[bytes], bytes] | No
             return line
         if readout not in record:
             why = "as they were read for another evaluation.readout"
-            raise BadInput(f"{path}: its records have no {readout}, {why}; {store.again(path)}")
+            raise BadInput(
+                f"{path}: its records have no {readout}, {why}; {store.remake_hint(path)}"
+            )
         return files.to_line(record | {"confidence": record[readout]}).encode()
 
     return read_out if readout else None
@@ -306,7 +320,7 @@ def read_prompts(path) -> list[Example]:
     return files.unique_ids(examples, (f"{path}, line {i}" for i in range(1, len(examples) + 1)))
 
 
-def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
+def read_tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Example, Tested]]:
     """(example, its samples with a greedy answer) of every example of a split; `prompts` and
     `samples` are the two files.
     """
@@ -322,7 +336,7 @@ def tested(prompts: str, samples: str, split: str = "test") -> list[tuple[Exampl
     return [(example, greedy[example["id"]]) for example in examples]
 
 
-def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
+def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
     """The questions of some splits with their realised answers, in the files' order, as the
     confidence LLM reads them.
     """
@@ -346,7 +360,7 @@ def realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
     return pairs
 
 
-def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
+def answer_prompt(task: Task, example: Example, settings: AnswerSettings) -> Messages:
     """The conversation that asks the answer LLM a question: at once, or after it has reasoned
     (`reasoning: true`).
     """
@@ -364,7 +378,7 @@ def answer_prompt(task: Task, example: Example, settings: Asking) -> Messages:
     ]
 
 
-def near_misses(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
+def near_miss_report(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
     """A line about answers that count as wrong although they contain an accepted answer; None
     without any.
     """

@@ -14,10 +14,10 @@ from orce.config import picking
 from orce.llm.chat import statement
 from orce.runtime.process import seed_of
 from orce.settings.schema import Config
-from orce.settings.stage import Number, WithModel
+from orce.settings.stage import ModelSettings, Number
 
 
-class Settings(WithModel, kw_only=True):
+class CandidatesSettings(ModelSettings, kw_only=True):
     reader: str
     candidates: int
     temperature: Number
@@ -27,21 +27,21 @@ class Settings(WithModel, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         # Read by transformers, as DPO is trained: the reference and the policy then differ by no
         # kernel.
-        judge = picking.judge(config, model)
-        return picking.picked(
+        judge = picking.judge_base(config, model)
+        return picking.pick(
             cls, config, "candidates", dataset, model, config.confidence, loads=judge
         )
 
 
 def run(
-    settings: Settings,
+    settings: CandidatesSettings,
     surrogate: str,
     prompts: stages.Prompts,
     weights: Annotated[str, "folder of the confidence LLM"],
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    items = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     digest = store.weights_digest(weights)
 
     def load(fast):
@@ -56,12 +56,12 @@ def run(
             return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
 
         read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample)
-        return list(map(record, chunk, read))
+        return list(map(make_candidate, chunk, read))
 
-    stages.chunked(settings, items, out, load, work, digest, kind="confidence", shard=shard)
+    stages.write_in_chunks(settings, items, out, load, work, digest, kind="confidence", shard=shard)
 
 
-def record(pair: Realised, reading) -> Candidate:
+def make_candidate(pair: Realised, reading) -> Candidate:
     return Candidate(
         id=pair.id,
         kappa=pair.kappa,

@@ -8,14 +8,14 @@ from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
-from orce.artefacts.records import Confidence, Number, Tested, unlabelled
+from orce.artefacts.records import Confidence, Number, Tested, without_reference
 from orce.config import picking
 from orce.errors import BadInput
 from orce.given import grading
 from orce.given import records as given_records
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.runtime.process import say
-from orce.settings.stage import plain
+from orce.settings.stage import to_mapping
 
 
 def run(
@@ -37,23 +37,23 @@ def run(
         for path, keys in given.items()
         if path
     }
-    items = stages.tested(prompts, samples)
+    items = stages.read_tested(prompts, samples)
     records = []
     for example, record in items:
         by_meaning = grading.ByMeaning(task_module, record)
-        asked = unlabelled(example)  # a user's method neither sees which answer is right
+        asked = without_reference(example)  # a user's method neither sees which answer is right
         if measured.state:
             answer, confidence = measured.state(record.answers, asked, by_meaning)
-            judged = given_records.scored(record, answer, example, task_module)
+            judged = given_records.score_answer(record, answer, example, task_module)
             records.append(Confidence.of(example, judged, confidence, record.answers))
             continue
         seen: dict[str, Any] = {**record.seen()}
         if not likelihoods and "logprobs" in measured.reads:
-            seen["logprobs"] = logprobs(record, samples)
+            seen["logprobs"] = server_logprobs(record, samples)
         for path, by_id in scored.items():
             if example["id"] not in by_id:
                 raise BadInput(
-                    f"{path}: no record of id {example['id']!r} of {prompts}; {store.again(path)}"
+                    f"{path}: no record of id {example['id']!r} of {prompts}; {store.remake_hint(path)}"
                 )
             seen |= by_id[example["id"]]
         assert measured.measure is not None  # a measured method has one of the two
@@ -62,10 +62,10 @@ def run(
     ungrouped = [(record.answers, example) for example, record in items if record.meanings is UNSET]
     if method in BY_MEANING and all_apart(ungrouped, task_module):
         say(f"[{method}] {APART}")
-    store.write(out, records, plain(picking.pinned({"task": task, "method": method})))
+    store.write(out, records, to_mapping(picking.with_contents({"task": task, "method": method})))
 
 
-def logprobs(record: Tested, samples: str) -> list[Number]:
+def server_logprobs(record: Tested, samples: str) -> list[Number]:
     """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has
     none.
     """

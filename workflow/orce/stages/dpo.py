@@ -8,19 +8,19 @@ from orce.artefacts import store
 from orce.artefacts.records import Pair
 from orce.config import picking
 from orce.settings.schema import Config, Preference
-from orce.settings.stage import Training, plain
+from orce.settings.stage import TrainStage, to_mapping
 
 
-class Settings(Training, kw_only=True):
+class DpoSettings(TrainStage, kw_only=True):
     stage: Preference
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         stage = msgspec.convert(
-            picking.written(config.dpo, Preference.__struct_fields__), Preference
+            picking.set_keys(config.dpo, Preference.__struct_fields__), Preference
         )
-        return picking.picked(
-            cls, config, "dpo", dataset, model, loads=picking.judge(config, model), stage=stage
+        return picking.pick(
+            cls, config, "dpo", dataset, model, loads=picking.judge_base(config, model), stage=stage
         )
 
     @classmethod
@@ -32,7 +32,7 @@ class Settings(Training, kw_only=True):
 
 
 def run(
-    settings: Settings,
+    settings: DpoSettings,
     pairs: str,
     sft: Annotated[str, "folder of the reference: the warm-started confidence LLM"],
     out: Annotated[str, "folder of the trained model"],
@@ -40,4 +40,4 @@ def run(
 ):
     from orce.training import dpo
 
-    dpo.train(store.records(pairs, Pair), plain(settings), sft, start or sft, out)
+    dpo.train(store.records(pairs, Pair), to_mapping(settings), sft, start or sft, out)

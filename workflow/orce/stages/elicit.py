@@ -10,12 +10,12 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 from orce import methods, stages, tasks
-from orce.artefacts.records import Confidence, Example, Greedy, Messages, Scored, unlabelled
+from orce.artefacts.records import Confidence, Example, Greedy, Messages, Scored, without_reference
 from orce.config import picking
 from orce.llm.chat import statement, to_percent
 from orce.runtime.process import seed_of
 from orce.settings.schema import Config
-from orce.settings.stage import WithModel
+from orce.settings.stage import ModelSettings
 from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question
@@ -25,7 +25,7 @@ AGAIN = (
 )
 
 
-class Settings(WithModel, kw_only=True):
+class ElicitSettings(ModelSettings, kw_only=True):
     """options: the method's own settings."""
 
     engine: str
@@ -39,11 +39,11 @@ class Settings(WithModel, kw_only=True):
         registry = methods.of(config)
         options = {"shots": config.models[model].shots} | registry.settings(method)
         more = {"method": method, "module": registry.module(method), "options": options}
-        return picking.picked(cls, config, method, dataset, model, **more)
+        return picking.pick(cls, config, method, dataset, model, **more)
 
 
 def run(
-    settings: Settings,
+    settings: ElicitSettings,
     prompts: str,
     out: str,
     samples: Annotated[
@@ -51,10 +51,12 @@ def run(
     ] = None,
     shard: stages.Shard = "0/1",
 ):
-    asked = Way(settings)
+    asked = Elicitation(settings)
     items: list = [(example, None) for example in stages.read_prompts(prompts)]
     if samples is not None:
-        items = [(example, record.greedy) for example, record in stages.tested(prompts, samples)]
+        items = [
+            (example, record.greedy) for example, record in stages.read_tested(prompts, samples)
+        ]
 
     def load(fast):
         asked.read("", *items[0])  # a mistake in a user's method shows before anything is generated
@@ -62,16 +64,16 @@ def run(
             settings, fast, [asked.prompt(*item) for item in items], asked.longest
         )
 
-    work = partial(records, asked=asked, settings=settings)
-    stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
+    work = partial(elicit_chunk, asked=asked, settings=settings)
+    stages.write_in_chunks(settings, items, out, load, work, kind="answers", shard=shard)
 
 
-class Way:
+class Elicitation:
     """How a method asks, and reads the replies: for answer and confidence in one reply, or for
     confidence in the greedy answer.
     """
 
-    def __init__(self, settings: Settings):
+    def __init__(self, settings: ElicitSettings):
         self.method = methods.load(settings.module)
         self.task = tasks.get(settings.task)
         self.options = settings.options
@@ -79,7 +81,7 @@ class Way:
         self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
 
     def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
-        asked = unlabelled(example)
+        asked = without_reference(example)
         if self.method.ask and greedy:
             return self.method.ask(asked, greedy.answer, self.task, self.options)
         return self.method.prompt(asked, self.task, self.options)
@@ -87,7 +89,9 @@ class Way:
     def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
         if self.method.ask and greedy:
             return Confidence.of(example, greedy, self.method.read(text, self.options), text)
-        answer, confidence = self.method.read(text, unlabelled(example), self.task, self.options)
+        answer, confidence = self.method.read(
+            text, without_reference(example), self.task, self.options
+        )
         return Confidence.of(
             example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text
         )
@@ -114,7 +118,9 @@ class Way:
         return [*longer, reply, question]
 
 
-def records(items: list, engine, asked: Way, settings: Settings) -> list[Confidence]:
+def elicit_chunk(
+    items: list, engine, asked: Elicitation, settings: ElicitSettings
+) -> list[Confidence]:
     """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a
     list of both replies.
     """

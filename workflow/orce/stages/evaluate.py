@@ -15,11 +15,11 @@ from orce.metrics.summary import read_stated
 from orce.reports import metrics_file
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import Number, plain
-from orce.settings.stage import Settings as Base
+from orce.settings.stage import Number, to_mapping
+from orce.settings.stage import Settings as StageSettings
 
 
-class Settings(Base, kw_only=True):
+class EvaluateSettings(StageSettings, kw_only=True):
     dataset: str
     model: str
     method: str
@@ -29,13 +29,13 @@ class Settings(Base, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        return picking.picked(
+        return picking.pick(
             cls, config, "evaluate", dataset, model, config.evaluation, model=model, method=method
         )
 
 
 def run(
-    settings: Settings,
+    settings: EvaluateSettings,
     confidences: str,
     surrogate: Annotated[str, "for the correlation with kappa on the test set"],
     out: Annotated[str, "metrics.json: the paper's metrics"],
@@ -48,7 +48,7 @@ def run(
         (confidences, cell.confidences(method)),
         (surrogate, f"{cell.folder}/surrogate.csv"),
     ):
-        belongs = store.run_path(path) or store.facts(path).get("file", "")
+        belongs = store.run_path(path) or store.manifest_facts(path).get("file", "")
         if store.run_path(belongs) not in (None, expected):
             raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
     stated = read_stated(confidences, settings.unparsed_confidence)
@@ -61,7 +61,7 @@ def run(
         counted = (
             f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(kappa)} test ids have none"
         )
-        raise BadInput(f"{confidences}: no line for id {counted}; {store.again(confidences)}")
+        raise BadInput(f"{confidences}: no line for id {counted}; {store.remake_hint(confidences)}")
     options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
     # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value
     # of the configuration.
@@ -81,7 +81,7 @@ def run(
         values["n_distinct"] = distinct
     digest = files.file_digest(confidences)
     record = metrics_file.provenance(
-        plain(settings), {path: store.read_manifest(path) for path in manifests}, digest
+        to_mapping(settings), {path: store.read_manifest(path) for path in manifests}, digest
     )
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
     store.write_object(

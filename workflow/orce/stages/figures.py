@@ -10,23 +10,23 @@ from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.runtime.process import Progress
 from orce.settings.schema import Config
-from orce.settings.stage import Pictured, Pictures
+from orce.settings.stage import CellPicture, Pictures
 
 KINDS = ("reliability", "risk-coverage")
 # Snakemake's report takes no `</script>` in its JSON, and no {wildcard}
 REPORTED = str.maketrans("<>{}", "‹›()")
 
 
-class Settings(Pictures, kw_only=True):
+class FiguresSettings(Pictures, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         """The cells of the tables that `paper_tables` names; and the first trained cell that is
         aligned by the paper's reward.
         """
 
-        def pictured(cell: Cell, labels: list[tuple[str, str]]) -> Pictured:
+        def pictured(cell: Cell, labels: list[tuple[str, str]]) -> CellPicture:
             label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
-            return Pictured(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
+            return CellPicture(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
 
         # The main table shows every method of a cell; the ablation and the transfer table only fill
         # in cells it has not.
@@ -35,11 +35,11 @@ class Settings(Pictures, kw_only=True):
         aligned = []
         for spec in (config.tables[name] for name in names):
             new: dict[Cell, list[tuple[str, str]]] = {}
-            for row in layout.rows(spec, methods.of(config)):
+            for row in layout.table_rows(spec, methods.of(config)):
                 cell = Cell(spec.dataset, row.model)
                 if cell not in cells:
                     new.setdefault(cell, []).append((row.method, row.label))
-                trained = picking.weights(config, *cell, row.method)
+                trained = picking.judge_weights(config, *cell, row.method)
                 aligned += [trained[0]] if trained and trained[1] == "dpo" else []
             cells |= new
         return cls(
@@ -73,7 +73,9 @@ class Settings(Pictures, kw_only=True):
 
 
 def run(
-    settings: Settings, out: Annotated[str, "folder of the pictures"], results: str = "results"
+    settings: FiguresSettings,
+    out: Annotated[str, "folder of the pictures"],
+    results: str = "results",
 ):
     from orce.reports import figures  # numpy, which a dry run does not need
 

@@ -21,11 +21,11 @@ from orce.methods.method import DEPTHS, PLACES, unpacked
 from orce.metrics.summary import stated_records
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import Number, OfTask
-from orce.tasks.examples import normalise, overlaps
+from orce.settings.stage import Number, TaskSettings
+from orce.tasks.examples import find_overlaps, normalised_text
 
 
-class Settings(OfTask, kw_only=True):
+class FitSettings(TaskSettings, kw_only=True):
     """module: of a calibration or a probe; combination: of the methods `below`; depths: of the
     layers of a probe's states.
     """
@@ -50,13 +50,11 @@ class Settings(OfTask, kw_only=True):
         else:
             unparsed = config.evaluation.unparsed_confidence
             more = {"combination": registry.given[method]["fit"], "unparsed_confidence": unparsed}
-        return picking.picked(
-            cls, config, method, dataset, model, method=method, below=below, **more
-        )
+        return picking.pick(cls, config, method, dataset, model, method=method, below=below, **more)
 
 
 def run(
-    settings: Settings,
+    settings: FitSettings,
     prompts: Annotated[str, "frozen test prompts"],
     out: str,
     fit: Annotated[str, "written: what was fitted, and on what"],
@@ -75,21 +73,23 @@ def run(
     ] = None,
 ):
     if samples is not None and surrogate is not None:
-        records, facts = probed(
+        records, facts = apply_probe(
             settings, prompts, samples, states, fit_on or {}, fit_states, surrogate
         )
     else:
-        records, facts = mapped(settings, prompts, confidences, fit_on or {}, fit_confidences)
+        records, facts = apply_mapping(
+            settings, prompts, confidences, fit_on or {}, fit_confidences
+        )
     store.write(out, records, settings)
     store.write_object(fit, {"method": settings.method} | facts, settings)
 
 
-Made = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitted on what
+Fitted = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitted on what
 
 
-def mapped(
-    settings: Settings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences
-) -> Made:
+def apply_mapping(
+    settings: FitSettings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences
+) -> Fitted:
     """The records of a calibration or a combination. An item without a readable confidence stays
     unread, and is counted.
 
@@ -123,14 +123,14 @@ def mapped(
         }
         items = [
             item
-            for item in together(fit_confidences)
+            for item in align_by_id(fit_confidences)
             if item[0].id not in shared and readable(item)
         ]
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
         facts = {"parameters": fit(columns(items), correct)}
         facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
-    items = together(confidences)
+    items = align_by_id(confidences)
     records = []
     unread = [
         sum(record.confidence is None for record in column) for column in zip(*items, strict=True)
@@ -153,7 +153,7 @@ def require_both(correct: list[bool], path: str) -> None:
         raise BadInput(f"{path}: {few}; name a larger set in calibrate_on")
 
 
-def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
+def align_by_id(paths: list[str]) -> list[tuple[Confidence, ...]]:
     """The records of several methods, item by item in the order of the first.
 
     Raises BadInput for an item that a method lacks or answers differently.
@@ -170,15 +170,15 @@ def together(paths: list[str]) -> list[tuple[Confidence, ...]]:
     return [tuple(column[name] for column in columns) for name in columns[0]]
 
 
-def probed(
-    settings: Settings,
+def apply_probe(
+    settings: FitSettings,
     prompts: str,
     samples: str,
     states,
     fit_on: stages.Prompts,
     fit_states,
     surrogate: str,
-) -> Made:
+) -> Fitted:
     """The records of a probe, which is fitted on the training questions that are not in the test
     set, nor their twins.
     """
@@ -190,25 +190,25 @@ def probed(
         for split, path in fit_on.items()
         for example in stages.read_prompts(path)
     }
-    matches = overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
+    matches = find_overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}
     if missing := next((key for key in kept if key not in rows), None):
         raise BadInput(
-            f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.again(surrogate)}"
+            f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.remake_hint(surrogate)}"
         )
     targets: dict[str, list] = {
         "kappa": [rows[key].kappa for key in kept],
         "correct": [bool(rows[key].answer_correct) for key in kept],
-        "question": [normalise(examples[key]) for key in kept],
+        "question": [normalised_text(examples[key]) for key in kept],
     }
     require_both(targets["correct"], surrogate)
     say(f"[{settings.label}] fitting on {len(kept)} questions")
-    parameters = method.fit(features(fit_states, method.reads, kept), targets)
-    items = stages.tested(prompts, samples)
+    parameters = method.fit(read_features(fit_states, method.reads, kept), targets)
+    items = stages.read_tested(prompts, samples)
     values = method.apply(
-        parameters, features(states, method.reads, [("test", row["id"]) for row, _ in items])
+        parameters, read_features(states, method.reads, [("test", row["id"]) for row, _ in items])
     )
     pairs = zip(items, map(float, values), strict=True)
     records = [
@@ -225,7 +225,7 @@ def probed(
     }
 
 
-def features(
+def read_features(
     paths: list[str], positions: tuple[str, ...], keys: list[tuple[str, str]]
 ) -> dict[str, np.ndarray]:
     """{position: [n, layers, size]} of the items with these (split, id)."""
@@ -235,7 +235,7 @@ def features(
         for position in (name for name in positions if PLACES[name] == Path(path).stem):
             if missing := next((key for key in keys if position not in read.get(key, {})), None):
                 raise BadInput(
-                    f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.again(path)}"
+                    f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.remake_hint(path)}"
                 )
             stacked[position] = np.stack([unpacked(read[key][position]) for key in keys])
     return stacked

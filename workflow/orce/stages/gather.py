@@ -16,32 +16,34 @@ def run(
     readout: stages.Readout = None,
     manifest: Annotated[str | None, "of --out (default: beside it)"] = None,
 ):
-    counts = [len(files.Lines(store.verified(path))) for path in shards]
+    counts = [len(files.Lines(store.verify(path))) for path in shards]
     total = sum(counts)
     for shard, (path, count) in enumerate(zip(shards, counts, strict=True)):
         if not count:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
         if count != (share := len(range(shard, total, len(counts)))):
             raise BadInput(
-                f"{path}: has {count} of {total} lines, and its share is {share}; {store.again(path)}"
+                f"{path}: has {count} of {total} lines, and its share is {share}; {store.remake_hint(path)}"
             )
-    made_by = {path: known for path in shards if (known := store.facts(path).get("settings"))}
+    made_by = {
+        path: known for path in shards if (known := store.manifest_facts(path).get("settings"))
+    }
     first, settings = next(iter(made_by.items()), ("", None))
     if other := [path for path, known in made_by.items() if known != settings]:
         raise BadInput(
-            f"{other[0]}: was made with other settings than {first}; {store.again(other[0])}"
+            f"{other[0]}: was made with other settings than {first}; {store.remake_hint(other[0])}"
         )
     if settings is not None and readout is not None:
         settings |= {"readout": readout}
-    with store.writing(out, settings, manifest, n=total, **stages.spent(*shards)) as handle:
-        handle.writelines(joined(shards, readout))
+    with store.writing(out, settings, manifest, n=total, **stages.api_usage(*shards)) as handle:
+        handle.writelines(join_lines(shards, readout))
     for path in shards:
         files.forget_chunks(path)
 
 
-def joined(shards: list[str], readout: str | None) -> Iterator[str]:
+def join_lines(shards: list[str], readout: str | None) -> Iterator[str]:
     """The lines of all shards, one from each in turn."""
-    read_out = [stages.reading_out(readout, path) or bytes for path in shards]
+    read_out = [stages.readout_mapper(readout, path) or bytes for path in shards]
     with contextlib.ExitStack() as stack:
         handles = [stack.enter_context(open(path, "rb")) for path in shards]
         for number, row in enumerate(itertools.zip_longest(*handles), 1):

@@ -16,14 +16,14 @@ from orce.artefacts.records import Sample
 from orce.config import picking
 from orce.errors import BadInput
 from orce.given import grading
-from orce.given.grading import Distinct, Grouped, Verdict
+from orce.given.grading import Distinct, Grouping, Verdict
 from orce.runtime.process import say, seed_of
 from orce.settings.schema import Config
-from orce.settings.stage import Encoder, Source, WithModel
+from orce.settings.stage import Encoder, ModelSettings, Source
 from orce.text import TEMPLATES
 
 
-class Settings(WithModel, kw_only=True):
+class GradeSettings(ModelSettings, kw_only=True):
     """prompt: the template of the question, the package's own by default; group: none, grader or
     nli; grades: false where a model only groups the answers and their exact grades count.
     """
@@ -52,11 +52,11 @@ class Settings(WithModel, kw_only=True):
             "nli": nli,
         }
         more["grades"] = spec.grades and spec.model is not None
-        return picking.picked(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
+        return picking.pick(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 
 def run(
-    settings: Settings,
+    settings: GradeSettings,
     prompts: stages.Prompts,
     samples: Annotated[str, "with the exact grades"],
     verdicts: str,
@@ -78,15 +78,15 @@ def run(
         )
     items = [(record, examples[record.key]) for record in sampled]
     form = grading.grade_form(settings.prompt)
-    same = grading.Form(TEMPLATES / "same_meaning.j2", grading.TWO)
+    same = grading.Form(TEMPLATES / "same_meaning.j2", grading.SAMPLE_PAIR)
     answers = (
         (text, example)
         for record, example in items
-        for text, _ in grading.texts(record)
+        for text, _ in grading.answers_with_grades(record)
         if text is not None
     )
     asked = (
-        list(dict.fromkeys(grading.question(*answer, task) for answer in answers))
+        list(dict.fromkeys(grading.ask_grader(*answer, task) for answer in answers))
         if settings.grades
         else []
     )
@@ -95,7 +95,7 @@ def run(
             record.id,
             record.split,
             task.question(example),
-            [*grading.distinct(record, example, task).values()],
+            [*grading.distinct_answers(record, example, task).values()],
         )
         for record, example in items
         if meanings and record.greedy is not UNSET
@@ -142,20 +142,23 @@ def run(
         )
         return [(same.verdict(text), text) for text in texts]
 
-    with stages.Lazy(start, "answers") as engine, stages.Lazy(start_nli, "answers") as nli:
+    with (
+        stages.LazyModel(start, "answers") as engine,
+        stages.LazyModel(start_nli, "answers") as nli,
+    ):
         # What the verdicts depend on: another `group` asks for none of them again.
         nli_path = settings.nli and settings.nli.source.path
         contents = {path: digest for path, digest in settings.contents.items() if path != nli_path}
         alone = replace(settings, group="none", nli=None, contents=contents)
-        stages.chunked(alone, asked, verdicts, engine, graded, kind="answers")
+        stages.write_in_chunks(alone, asked, verdicts, engine, graded, kind="answers")
         if meanings:
             model = nli if settings.group == "nli" else engine
-            stages.chunked(
+            stages.write_in_chunks(
                 settings,
                 compared,
                 meanings,
                 model,
-                lambda chunk, _: grading.grouped(chunk, says),
+                lambda chunk, _: grading.group_by_meaning(chunk, says),
                 kind="answers",
             )
     records = [record for record, _ in items]
@@ -163,7 +166,7 @@ def run(
     counts = Counter[str]()
     lines = []
     if settings.grades:
-        records, differ, counts = grading.graded(
+        records, differ, counts = grading.apply_verdicts(
             items, store.records(verdicts, Verdict) if asked else [], task
         )
         right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
@@ -173,11 +176,11 @@ def run(
     if counts["unread"]:
         lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
     if compared:
-        groups = {group.key: group for group in store.records(meanings, Grouped)}
+        groups = {group.key: group for group in store.records(meanings, Grouping)}
         records = [
             record
             if record.greedy is UNSET
-            else grading.noted(record, example, groups[record.key], task)
+            else grading.note_meanings(record, example, groups[record.key], task)
             for record, (_, example) in zip(records, items, strict=True)
         ]
         if unread := sum(

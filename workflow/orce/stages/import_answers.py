@@ -8,33 +8,33 @@ from orce.config import picking
 from orce.given import records as given_records
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import File, OfTask, plain
+from orce.settings.stage import GivenFile, TaskSettings, to_mapping
 from orce.tasks import rows
 
 
-class Settings(OfTask, kw_only=True):
-    source: File
+class ImportAnswersSettings(TaskSettings, kw_only=True):
+    source: GivenFile
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         source = picking.given_answers(config, dataset, model)
         assert source is not None  # a rule asks for a cell with given answers alone
-        return picking.picked(cls, config, "import_answers", dataset, model, source=source)
+        return picking.pick(cls, config, "import_answers", dataset, model, source=source)
 
 
-def run(settings: Settings, prompts: stages.Prompts, out: str, manifest: str):
+def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, manifest: str):
     path = settings.source.path
     task = tasks.get(settings.task)
-    given = given_records.read(settings.source)
+    given = given_records.read_given(settings.source)
     records = []
     for split, file in prompts.items():
         examples = stages.read_prompts(file)
-        given_records.require(given, examples, path)
+        given_records.require_examples(given, examples, path)
         records += [
-            given_records.sample(rows.answered(*given[example["id"]]), split, example, task)
+            given_records.make_sample(rows.answered(*given[example["id"]]), split, example, task)
             for example in examples
         ]
-        if line := stages.near_misses(records[-len(examples) :], examples, task):
+        if line := stages.near_miss_report(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")
-    store.write(out, records, settings, manifest, given=plain(settings.source))
+    store.write(out, records, settings, manifest, given=to_mapping(settings.source))

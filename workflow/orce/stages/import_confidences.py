@@ -8,31 +8,31 @@ from orce.config import picking
 from orce.given import records as given_records
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import File, OfTask, plain
+from orce.settings.stage import GivenFile, TaskSettings, to_mapping
 
 
-class Settings(OfTask, kw_only=True):
-    source: File
+class ImportConfidencesSettings(TaskSettings, kw_only=True):
+    source: GivenFile
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         source = picking.given_confidences(config, dataset, model, method)
-        return picking.picked(cls, config, method, dataset, model, source=source)
+        return picking.pick(cls, config, method, dataset, model, source=source)
 
 
 def run(
-    settings: Settings,
+    settings: ImportConfidencesSettings,
     prompts: Annotated[str, "frozen test prompts"],
     samples: Annotated[str, "with the greedy answers"],
     out: str,
 ):
     path = settings.source.path
     task = tasks.get(settings.task)
-    items = stages.tested(prompts, samples)
-    given = given_records.read(settings.source, "confidence")
-    given_records.require(given, [example for example, _ in items], path)
+    items = stages.read_tested(prompts, samples)
+    given = given_records.read_given(settings.source, "confidence")
+    given_records.require_examples(given, [example for example, _ in items], path)
     records = [
-        given_records.confidence(*given[example["id"]], record.greedy, example, task)
+        given_records.make_confidence(*given[example["id"]], record.greedy, example, task)
         for example, record in items
     ]
     unread = sum(record.confidence is None for record in records)
@@ -41,4 +41,4 @@ def run(
     say(
         f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}"
     )
-    store.write(out, records, settings, given=plain(settings.source))
+    store.write(out, records, settings, given=to_mapping(settings.source))

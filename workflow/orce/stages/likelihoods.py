@@ -18,7 +18,7 @@ from orce.config import picking
 from orce.llm.chat import Messages
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import Asking
+from orce.settings.stage import AnswerSettings
 from orce.tasks import Task
 from orce.text import render
 from orce.text.marks import after_thoughts
@@ -26,7 +26,7 @@ from orce.text.marks import after_thoughts
 TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 
 
-class Settings(Asking, kw_only=True):
+class LikelihoodsSettings(AnswerSettings, kw_only=True):
     """scored: the greedy answers or the samples."""
 
     scored: str = msgspec.field(name="of", default="greedy")
@@ -36,17 +36,17 @@ class Settings(Asking, kw_only=True):
         # Read by transformers whatever generated the answers: a server gives no log-probabilities
         # of a given text.
         scored = "samples" if file == "sample_likelihoods" else "greedy"
-        return picking.picked(cls, config, file.replace("_", " "), dataset, model, scored=scored)
+        return picking.pick(cls, config, file.replace("_", " "), dataset, model, scored=scored)
 
 
 def run(
-    settings: Settings,
+    settings: LikelihoodsSettings,
     prompts: Annotated[str, "frozen test prompts"],
     samples: Annotated[str, "with the greedy answers"],
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items = stages.tested(prompts, samples)
+    items = stages.read_tested(prompts, samples)
 
     def load(fast):
         from orce.llm import language_model, reading
@@ -55,13 +55,15 @@ def run(
         return reading.Scorer(language_model.load(settings.model), fast["batch_tokens"])
 
     work = partial(
-        sample_records if settings.scored == "samples" else greedy_records, settings=settings
+        score_samples if settings.scored == "samples" else score_greedy, settings=settings
     )
-    stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
+    stages.write_in_chunks(settings, items, out, load, work, kind="confidence", shard=shard)
 
 
-def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
-    """Records {id, sample_logprobs}: of each token of each of the K samples, as `greedy_records`
+def score_samples(
+    chunk: list[tuple[Example, Tested]], scorer, settings: LikelihoodsSettings
+) -> list[dict]:
+    """Records {id, sample_logprobs}: of each token of each of the K samples, as `score_greedy`
     has them of the greedy reply.
     """
     task = tasks.get(settings.task)
@@ -71,14 +73,16 @@ def sample_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
         {
             "id": example["id"],
             "sample_logprobs": [
-                rounded(*pair, scorer) for pair in zip(samples, record.raw, strict=True)
+                round_logprobs(*pair, scorer) for pair in zip(samples, record.raw, strict=True)
             ],
         }
         for (example, record), samples in zip(chunk, scored, strict=True)
     ]
 
 
-def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settings) -> list[dict]:
+def score_greedy(
+    chunk: list[tuple[Example, Tested]], scorer, settings: LikelihoodsSettings
+) -> list[dict]:
     """Records {id, logprobs, p_true, p_true_mass}.
 
     logprobs: of each token of the greedy reply as it was written, without its thoughts and the
@@ -99,7 +103,8 @@ def greedy_records(chunk: list[tuple[Example, Tested]], scorer, settings: Settin
             "p_true_mass": math.exp(true) + math.exp(false),
         }
         records.append(
-            {"id": example["id"], "logprobs": rounded(logprobs, record.greedy.raw, scorer)} | p_true
+            {"id": example["id"], "logprobs": round_logprobs(logprobs, record.greedy.raw, scorer)}
+            | p_true
         )
     return records
 
@@ -133,7 +138,7 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     ]
 
 
-def rounded(logprobs: list[float], reply: str, scorer) -> list[float]:
+def round_logprobs(logprobs: list[float], reply: str, scorer) -> list[float]:
     """Those of the tokens after the reply's thoughts, to float32's seven digits."""
     answer = after_thoughts(reply)
     thoughts = 0

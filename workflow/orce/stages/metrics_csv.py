@@ -12,12 +12,12 @@ from orce.reports import metrics_file
 from orce.reports.metrics_file import CellMetrics
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import Settings as Base
+from orce.settings.stage import Settings as StageSettings
 
 COLUMNS = ("dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason")
 
 
-class Settings(Base, kw_only=True):
+class MetricsCsvSettings(StageSettings, kw_only=True):
     """labels: {path of metrics.json: label of its method}."""
 
     labels: dict[str, str]
@@ -29,25 +29,25 @@ class Settings(Base, kw_only=True):
             layout.metrics_path(config.tables[name].dataset, row): row.label
             # the first table names a row that is in several
             for name in reversed(config.paper_tables)
-            for row in layout.rows(config.tables[name], registry)
+            for row in layout.table_rows(config.tables[name], registry)
         }
         return cls(labels=labels)
 
 
 def run(
-    settings: Settings,
+    settings: MetricsCsvSettings,
     metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"],
     out: str,
 ):
     lines = []
-    for path, measured in metrics_file.collect(metrics).items():
+    for path, measured in metrics_file.read_all(metrics).items():
         label = settings.labels.get(path, "")
         label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
         cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read(Path(path).with_name("extra.json"))
         values = [
-            *values_of(measured, [*METRICS, "spearman_surrogate", "f1"]),
-            *values_of(extra, [*EXTRA]),
+            *metric_lines(measured, [*METRICS, "spearman_surrogate", "f1"]),
+            *metric_lines(extra, [*EXTRA]),
         ]
         values += [
             (f"unparsed_{name}s", float(n), None, None, None)
@@ -59,7 +59,7 @@ def run(
     say(f"[metrics-csv] {len(lines)} values in {out}")
 
 
-def values_of(source: CellMetrics, names: list[str]):
+def metric_lines(source: CellMetrics, names: list[str]):
     """Name, value, low, high of the metrics that a file has, and why the value or its interval is
     undefined.
     """

@@ -5,7 +5,7 @@ from typing import Annotated
 from orce import stages, tasks
 from orce.artefacts import store
 from orce.runtime.process import say
-from orce.tasks.examples import overlaps
+from orce.tasks.examples import find_overlaps
 
 
 def run(
@@ -21,7 +21,7 @@ def run(
     report = {}
     for path in train:
         learned = stages.read_prompts(path)
-        overlapping = overlaps(learned, tested, task=asked)
+        overlapping = find_overlaps(learned, tested, task=asked)
         counts = {
             kind: sum(match.kind == kind for match in overlapping)
             for kind in ("exact", "twin", "near")

@@ -30,10 +30,10 @@ from orce.llm.chat import expected, statement, to_percent
 from orce.metrics.definitions import spearman
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import OfTask
+from orce.settings.stage import TaskSettings
 
 
-class Settings(OfTask, kw_only=True):
+class PairsSettings(TaskSettings, kw_only=True):
     reward: str
     module: str
     reference: str
@@ -44,11 +44,11 @@ class Settings(OfTask, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, reward: str) -> Self:
         more = {"reward": reward, "module": methods.of(config).rewards[reward]}
-        return picking.picked(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
+        return picking.pick(cls, config, f"pairs {reward}", dataset, model, config.dpo, **more)
 
 
 def run(
-    settings: Settings,
+    settings: PairsSettings,
     surrogate: str,
     prompts: stages.Prompts,
     candidates: str,
@@ -58,14 +58,14 @@ def run(
         bool, "the candidates were sampled from the reference of DPO"
     ] = False,
 ):
-    pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
     if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:
         raise BadInput(
             f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again"
         )
     correlation, _ = spearman(*reference_set(drawn, settings.reference))
-    say(f"[{settings.label}] {judged(correlation)}")
+    say(f"[{settings.label}] {warm_start_message(correlation)}")
     records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
     if from_reference:
@@ -80,7 +80,7 @@ def run(
     store.write(out, records, settings, manifest, skipped=skipped, reference_spearman=correlation)
 
 
-def judged(correlation: float | None) -> str:
+def warm_start_message(correlation: float | None) -> str:
     """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no
     order to improve.
     """
@@ -112,7 +112,7 @@ def preference_records(
     examples: Sequence[Realised],
     candidates: Sequence[Candidate],
     reward: Reward,
-    settings: Settings,
+    settings: PairsSettings,
 ) -> tuple[list[Pair], dict[str, int]]:
     """Preference pairs, and the number of prompts without one, by reason.
 

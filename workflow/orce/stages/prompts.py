@@ -17,12 +17,12 @@ from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.settings.schema import Config, Split
-from orce.settings.stage import Settings as Base
+from orce.settings.stage import Settings as StageSettings
 from orce.tasks import choice, rows
-from orce.tasks.examples import SHOWN, cut, normalise, overlaps
+from orce.tasks.examples import SHOWN, find_overlaps, normalised_text, split_slices
 
 
-class Settings(Base, kw_only=True):
+class PromptsSettings(StageSettings, kw_only=True):
     """tests: the test sets whose questions are removed from the training splits."""
 
     dataset: str
@@ -30,7 +30,7 @@ class Settings(Base, kw_only=True):
     source: dict[str, Any]  # where it comes from, and how the tasks qa and choice read it
     splits: dict[str, Split]
     seed: int
-    tests: list["Settings"]
+    tests: list["PromptsSettings"]
 
     @classmethod
     def of(cls, config: Config, dataset: str) -> Self:
@@ -38,10 +38,10 @@ class Settings(Base, kw_only=True):
         tested = [
             name
             for name in config.datasets
-            if disjoint and picking.trained_on(config, name) == dataset
+            if disjoint and picking.training_dataset(config, name) == dataset
         ]
         own = cls._alone(config, dataset)
-        own.splits = picking.trainers_splits(config, dataset) | own.splits
+        own.splits = picking.training_splits(config, dataset) | own.splits
         own.tests = [cls._alone(config, name) for name in tested]
         return own
 
@@ -59,7 +59,7 @@ class Settings(Base, kw_only=True):
         )
 
 
-def run(settings: Settings, split: str, out: str, manifest: str):
+def run(settings: PromptsSettings, split: str, out: str, manifest: str):
     # with its commit, for the manifest
     task = tasks.get(settings.task)
     source = dict(rows.pinned(settings.source))
@@ -70,24 +70,28 @@ def run(settings: Settings, split: str, out: str, manifest: str):
             f"datasets.{settings.dataset}.source: revision: {source['revision']}"
         )
     settings.source = source
-    examples = draw(settings, split)
+    examples = draw_split(settings, split)
     if SHOWN in settings.splits:
-        shown = worked(settings)
+        shown = draw_worked_examples(settings)
         for example in examples:  # the answer to its own question is not shown
-            own = normalise(example)
+            own = normalised_text(example)
             example["worked"] = [None if text == own else pair for text, pair in shown]
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
     lines += [
         f"{split}: {line}"
-        for line in (first(examples[0]), repeated(examples, task), blank_options(examples))
+        for line in (
+            describe_first(examples[0]),
+            count_repeats(examples, task),
+            count_blank_options(examples),
+        )
         if line
     ]
     for line in lines:
         say(f"[prompts {settings.dataset}] {line}")
 
 
-def first(example: Example) -> str:
+def describe_first(example: Example) -> str:
     """The first question with its right answer in words, for the eye: labels that mean the opposite
     show here.
     """
@@ -106,7 +110,7 @@ def first(example: Example) -> str:
     return f"the right answer to {asked} is {answer}"
 
 
-def repeated(examples: list[Example], task: tasks.Task) -> str:
+def count_repeats(examples: list[Example], task: tasks.Task) -> str:
     """How many examples ask what an earlier one asks; empty if none does. A file with a line for
     each accepted answer shows here.
     """
@@ -128,7 +132,7 @@ def repeated(examples: list[Example], task: tasks.Task) -> str:
     )
 
 
-def blank_options(examples: list[Example]) -> str:
+def count_blank_options(examples: list[Example]) -> str:
     """How many questions have an option without a text, and of how many it is the right one; empty
     if none has.
     """
@@ -148,7 +152,7 @@ def blank_options(examples: list[Example]) -> str:
     return f"{len(blank)} of {len(examples)} questions have an empty option{named}" if blank else ""
 
 
-def draw(settings: Settings, split: str) -> list[Example]:
+def draw_split(settings: PromptsSettings, split: str) -> list[Example]:
     """The examples of `split`. Splits of one source split are cut from one shuffled order, so they
     are disjoint.
     """
@@ -159,18 +163,20 @@ def draw(settings: Settings, split: str) -> list[Example]:
             f"{name}.splits: no split {split!r}, which a trained method needs; there are {there}"
         )
     origin = settings.splits[split].origin
-    pool = everything = loaded(
+    pool = everything = load_examples(
         tasks.get(settings.task), settings.task, settings.source, origin, settings.seed
     )
     if settings.tests and split != "test":
-        tests = [(draw(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
-        met = {match.train for test, task in tests for match in overlaps(pool, test, task=task)}
+        tests = [(draw_split(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
+        met = {
+            match.train for test, task in tests for match in find_overlaps(pool, test, task=task)
+        }
         say(
             f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed"
         )
         pool = [example for example in pool if example["id"] not in met]
     try:
-        span = cut(settings.splits, origin, len(pool))[split]
+        span = split_slices(settings.splits, origin, len(pool))[split]
     except BadInput as error:
         removed = len(everything) - len(pool)
         hint = f", {removed} that overlap with a test set left out" if removed else ""
@@ -181,23 +187,23 @@ def draw(settings: Settings, split: str) -> list[Example]:
     return [pool[i] for i in sorted(order[span])]
 
 
-def worked(settings: Settings) -> list[tuple[str, list[str]]]:
+def draw_worked_examples(settings: PromptsSettings) -> list[tuple[str, list[str]]]:
     """The normalised text and [question, answer] of each worked example; of several accepted
     answers the first.
     """
     task = tasks.get(settings.task)
-    examples = draw(settings, SHOWN)
+    examples = draw_split(settings, SHOWN)
     if not all(example["reference"] for example in examples):
         raise BadInput(
             f"datasets.{settings.dataset}.splits.{SHOWN}: worked examples need answers (fields.answer)"
         )
     return [
-        (normalise(example), [task.question(example), example["reference"][0]])
+        (normalised_text(example), [task.question(example), example["reference"][0]])
         for example in examples
     ]
 
 
-def loaded(
+def load_examples(
     task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int
 ) -> list[Example]:
     """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput

@@ -13,7 +13,7 @@ from orce.errors import BadInput
 from orce.llm import engines
 from orce.runtime.process import say, seed_of
 from orce.settings.schema import Config
-from orce.settings.stage import Asking, Number
+from orce.settings.stage import AnswerSettings, Number
 from orce.tasks import Task
 from orce.tasks.examples import TESTED
 from orce.text.marks import own_marks, plain, statements
@@ -21,7 +21,7 @@ from orce.text.marks import own_marks, plain, statements
 REASONING_TOKENS = 1024  # budget of a reasoned answer
 
 
-class Settings(Asking, kw_only=True):
+class SampleSettings(AnswerSettings, kw_only=True):
     engine: str
     samples: int
     temperature: Number
@@ -31,10 +31,10 @@ class Settings(Asking, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return picking.picked(cls, config, "sample", dataset, model, config.answers)
+        return picking.pick(cls, config, "sample", dataset, model, config.answers)
 
 
-def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
+def run(settings: SampleSettings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
     items = [
         (split, example) for split, path in prompts.items() for example in stages.read_prompts(path)
     ]
@@ -51,17 +51,21 @@ def run(settings: Settings, prompts: stages.Prompts, out: str, shard: stages.Sha
         return stages.open_engine(settings, fast, conversations, budget)
 
     def work(chunk, engine):
-        made = records(chunk, engine, settings)
+        made = sample_chunk(chunk, engine, settings)
         examples.extend(example for _, example in chunk)
         sampled.extend(made)
         return made
 
-    stages.chunked(settings, items, out, load, work, kind="answers", shard=shard)
-    for line in filter(None, (cut(sampled, budget), stages.near_misses(sampled, examples, task))):
+    stages.write_in_chunks(settings, items, out, load, work, kind="answers", shard=shard)
+    for line in filter(
+        None, (truncation_report(sampled, budget), stages.near_miss_report(sampled, examples, task))
+    ):
         say(f"[{settings.label}] {line}")
 
 
-def records(chunk: list[tuple[str, Example]], engine, settings: Settings) -> list[Sample]:
+def sample_chunk(
+    chunk: list[tuple[str, Example]], engine, settings: SampleSettings
+) -> list[Sample]:
     """The samples of every (split, example), with the greedy answer where a split is tested on."""
     task = tasks.get(settings.task)
     conversations = [stages.answer_prompt(task, example, settings) for _, example in chunk]
@@ -76,22 +80,24 @@ def records(chunk: list[tuple[str, Example]], engine, settings: Settings) -> lis
         tested,
     )
     texts = engines.generate_with_greedy(engine, conversations, *sampling)
-    return [record(*item, *both, task, settings) for item, both in zip(chunk, texts, strict=True)]
+    return [
+        make_sample(*item, *both, task, settings) for item, both in zip(chunk, texts, strict=True)
+    ]
 
 
-def max_tokens(settings: Settings) -> int:
+def max_tokens(settings: SampleSettings) -> int:
     """Token budget of an answer: the configuration's, or else the task's."""
     usual = REASONING_TOKENS if settings.reasoning else tasks.get(settings.task).MAX_TOKENS
     return settings.max_tokens or usual
 
 
-def record(
+def make_sample(
     split: str,
     example: Example,
     texts: list[str],
     greedy: str | None,
     task: Task,
-    settings: Settings,
+    settings: SampleSettings,
 ) -> Sample:
     """A line of samples.jsonl: the texts, the answers that the task reads in them, and whether they
     are right.
@@ -99,7 +105,7 @@ def record(
 
     def scored(text: str) -> Greedy:
         """The answer in one text; an unreadable answer is None, and wrong."""
-        read = answer(task, text, example, settings)
+        read = read_answer(task, text, example, settings)
         if not isinstance(read, str | None):
             returned = f"extract returned {read!r} for id {example['id']!r}"
             raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
@@ -116,7 +122,7 @@ def record(
     )
 
 
-def answer(task: Task, text: str, example: Example, settings: Asking) -> str | None:
+def read_answer(task: Task, text: str, example: Example, settings: AnswerSettings) -> str | None:
     """The answer that a text states. A reasoned text states none without a mark (orce.text.marks)
     or a pattern.
     """
@@ -125,7 +131,7 @@ def answer(task: Task, text: str, example: Example, settings: Asking) -> str | N
     return task.extract(text, example) if marked or not settings.reasoning else None
 
 
-def cut(records: Sequence[Sample], budget: int) -> str | None:
+def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
     """A line about the texts that ended at their budget, and the ones among them whose answer could
     not be read.
     """

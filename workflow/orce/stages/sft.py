@@ -6,33 +6,39 @@ from orce import stages, tasks
 from orce.config import picking
 from orce.llm.chat import to_percent
 from orce.settings.schema import Config, WarmStart
-from orce.settings.stage import Training, plain
+from orce.settings.stage import TrainStage, to_mapping
 
 # `reversed` is an experiment: can the alignment repair a warm start that ranks in reverse order?
 TARGETS = {"kappa": lambda kappa: kappa, "reversed": lambda kappa: 1 - kappa}
 
 
-class Settings(Training, kw_only=True):
+class SftSettings(TrainStage, kw_only=True):
     stage: WarmStart
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return picking.picked(
-            cls, config, "sft", dataset, model, loads=picking.judge(config, model), stage=config.sft
+        return picking.pick(
+            cls,
+            config,
+            "sft",
+            dataset,
+            model,
+            loads=picking.judge_base(config, model),
+            stage=config.sft,
         )
 
 
 def run(
-    settings: Settings,
+    settings: SftSettings,
     surrogate: str,
     prompts: stages.Prompts,
     out: Annotated[str, "folder of the trained model"],
 ):
     from orce.training import sft
 
-    pairs = stages.realised(tasks.get(settings.task), surrogate, prompts)
+    pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
     examples = [
         {"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs
     ]
-    sft.train(examples, plain(settings), out)
+    sft.train(examples, to_mapping(settings), out)

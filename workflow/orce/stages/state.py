@@ -10,10 +10,10 @@ from orce import methods, stages, tasks
 from orce.artefacts import store
 from orce.config import picking
 from orce.settings.schema import Config
-from orce.settings.stage import WithModel
+from orce.settings.stage import ModelSettings
 
 
-class Settings(WithModel, kw_only=True):
+class StateSettings(ModelSettings, kw_only=True):
     """constrained: no free text is read. mode: the mode of each distribution is kept. reads:
     answer, or the reasoning too.
     """
@@ -28,12 +28,12 @@ class Settings(WithModel, kw_only=True):
         registry = methods.of(config)
         stem = registry.parse(method)
         more: dict[str, Any] = {
-            "loads": picking.judge(config, stem.source or model),
+            "loads": picking.judge_base(config, stem.source or model),
             "constrained": bool(registry.settings(stem.method).get("constrained")),
             "mode": config.evaluation.readout == "mode",
             "reads": config.datasets[dataset].judge_reads,
         }
-        return picking.picked(cls, config, method, dataset, model, **more)
+        return picking.pick(cls, config, method, dataset, model, **more)
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str) -> Self:
@@ -42,7 +42,7 @@ class Settings(WithModel, kw_only=True):
 
 
 def run(
-    settings: Settings,
+    settings: StateSettings,
     prompts: Annotated[str, "frozen prompts"],
     samples: Annotated[str, "with the greedy answers"],
     out: str,
@@ -53,18 +53,20 @@ def run(
     readout: stages.Readout = None,
     shard: stages.Shard = "0/1",
 ):
-    items = [(example, record.greedy) for example, record in stages.tested(prompts, samples, split)]
+    items = [
+        (example, record.greedy) for example, record in stages.read_tested(prompts, samples, split)
+    ]
     digest = None if weights is None else store.weights_digest(weights)
 
     def load(fast):
-        return stages.open_reader(settings, fast, asked(items, settings), weights)
+        return stages.open_reader(settings, fast, judge_prompts(items, settings), weights)
 
     def work(chunk, reader):
         """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100
         percent, and its mass, the probability of stating one of these values at all. The readout
         makes the `confidence` of one of them.
         """
-        read = reader.state(asked(chunk, settings), settings.constrained, settings.mode)
+        read = reader.state(judge_prompts(chunk, settings), settings.constrained, settings.mode)
         answers = [
             {
                 "id": example["id"],
@@ -76,12 +78,12 @@ def run(
         ]
         return [answer | stated.written() for answer, stated in zip(answers, read, strict=True)]
 
-    stages.chunked(
+    stages.write_in_chunks(
         settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout
     )
 
 
-def asked(items, settings: Settings) -> list:
+def judge_prompts(items, settings: StateSettings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
     task = tasks.get(settings.task)
     whole = settings.reads == "reasoning"

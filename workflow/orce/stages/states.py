@@ -20,11 +20,11 @@ from orce.errors import BadInput
 from orce.methods.method import DEPTHS, packed
 from orce.runtime.process import say
 from orce.settings.schema import Config
-from orce.settings.stage import Asking, Number
+from orce.settings.stage import AnswerSettings, Number
 from orce.tasks import judge_prompt
 
 
-class Settings(Asking, kw_only=True):
+class StatesSettings(AnswerSettings, kw_only=True):
     """model_read: answers (the answer LLM) or judge. depths: of the layers whose states are kept,
     as shares of the model's.
     """
@@ -36,20 +36,20 @@ class Settings(Asking, kw_only=True):
     def of(cls, config: Config, dataset: str, model: str, model_read: str) -> Self:
         more: dict[str, Any] = {"model_read": model_read, "depths": list(DEPTHS)}
         if model_read == "judge":
-            more |= {"loads": picking.judge(config, model), "shots": None, "reasoning": False}
+            more |= {"loads": picking.judge_base(config, model), "shots": None, "reasoning": False}
         label = "states of the judge" if model_read == "judge" else "states"
-        return picking.picked(cls, config, label, dataset, model, **more)
+        return picking.pick(cls, config, label, dataset, model, **more)
 
 
 def run(
-    settings: Settings,
+    settings: StatesSettings,
     prompts: stages.Prompts,
     samples: Annotated[str, "with the answers"],
     surrogate: Annotated[str, "with the realised answers of the training splits"],
     out: str,
     shard: stages.Shard = "0/1",
 ):
-    items = replies(prompts, samples, surrogate)
+    items = read_replies(prompts, samples, surrogate)
 
     def load(fast):
         from orce.llm import language_model, reading
@@ -59,11 +59,13 @@ def run(
             language_model.load(settings.model), settings.depths, fast["batch_tokens"]
         )
 
-    work = partial(records, settings=settings)
-    stages.chunked(settings, items, out, load, work, kind="confidence", shard=shard)
+    work = partial(encode_chunk, settings=settings)
+    stages.write_in_chunks(settings, items, out, load, work, kind="confidence", shard=shard)
 
 
-def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings) -> list[dict]:
+def encode_chunk(
+    chunk: list[tuple[str, Example, Reply]], encoder, settings: StatesSettings
+) -> list[dict]:
     """Records {id, split, and of each position [base64 of a layer's state, in float16, for each
     depth]}.
     """
@@ -82,7 +84,7 @@ def records(chunk: list[tuple[str, Example, Reply]], encoder, settings: Settings
     ]
 
 
-def replies(
+def read_replies(
     prompts: stages.Prompts, samples: str, surrogate: str
 ) -> list[tuple[str, Example, Reply]]:
     """(split, example, reply): of a test question the greedy reply, of another the first with its

@@ -22,7 +22,7 @@ def run(
     rows = []
     for line, record in enumerate(store.records(samples, Sample), 1):
         try:
-            rows.append(row(record, seed, reasoning))
+            rows.append(surrogate_row(record, seed, reasoning))
         except ValueError as error:
             raise BadInput(
                 f"{samples}, line {line}: no record of the sample step ({error}); sample it again"
@@ -31,7 +31,7 @@ def run(
         write_surrogate(handle, rows)
 
 
-def row(record: Sample, seed: int, reasoning: bool = False) -> Row:
+def surrogate_row(record: Sample, seed: int, reasoning: bool = False) -> Row:
     """A row of surrogate.csv. The realised answer follows the paper's rule for training prompts,
     and is the greedy one for validation and test.
 

@@ -5,8 +5,6 @@ from typing import Annotated
 from orce.config.layout import Tables
 from orce.reports import tables
 
-Settings = Tables
-
 
 def run(
     settings: Tables,
@@ -15,5 +13,5 @@ def run(
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
     tables.seal_by_name(
-        tables.build_tables(tables.read(settings, metrics, confidences), out), settings
+        tables.build_tables(tables.read_content(settings, metrics, confidences), out), settings
     )

@@ -8,8 +8,6 @@ from orce.config.layout import Tables
 from orce.reports import tables
 from orce.runtime.process import say
 
-Settings = Tables
-
 
 def run(
     settings: Tables,
@@ -17,7 +15,7 @@ def run(
     out: Annotated[str, "folder of the tables"],
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
-    document = tables.build_document(tables.read(settings, metrics, confidences), out)
+    document = tables.build_document(tables.read_content(settings, metrics, confidences), out)
     tables.seal_by_name(document, settings)
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {document[name]}")

@@ -12,10 +12,10 @@ from orce import methods, stages, tasks
 from orce.config import picking
 from orce.errors import BadInput
 from orce.settings.schema import Config
-from orce.settings.stage import Training, plain
+from orce.settings.stage import TrainStage, to_mapping
 
 
-class Settings(Training, kw_only=True):
+class TrainSettings(TrainStage, kw_only=True):
     """stage: the method's settings, over the optimisation of `sft`."""
 
     method: str
@@ -24,26 +24,26 @@ class Settings(Training, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        judge = picking.judge(config, model)
+        judge = picking.judge_base(config, model)
         module = methods.of(config).module(method)
         more = {
             "method": method,
             "module": module,
-            "stage": picking.trained_options(config, method),
+            "stage": picking.training_options(config, method),
         }
-        return picking.picked(cls, config, method, dataset, model, loads=judge, **more)
+        return picking.pick(cls, config, method, dataset, model, loads=judge, **more)
 
 
 def run(
-    settings: Settings,
+    settings: TrainSettings,
     surrogate: str,
     prompts: stages.Prompts,
     out: Annotated[str, "folder of the trained model"],
 ):
-    pairs = msgspec.to_builtins(stages.realised(tasks.get(settings.task), surrogate, prompts))
+    pairs = msgspec.to_builtins(stages.read_realised(tasks.get(settings.task), surrogate, prompts))
     train = methods.load(settings.module).train
     assert train is not None  # the rule is of methods with their own training
-    train(pairs, plain(settings), out)
+    train(pairs, to_mapping(settings), out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(out, "manifest.json").is_file():
         raise BadInput(

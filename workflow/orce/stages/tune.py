@@ -15,10 +15,10 @@ from orce.metrics import METRICS
 from orce.runtime.process import say
 from orce.settings.schema import Config
 from orce.settings.stage import Number
-from orce.settings.stage import Settings as Base
+from orce.settings.stage import Settings as StageSettings
 
 
-class Settings(Base, kw_only=True):
+class TuneSettings(StageSettings, kw_only=True):
     metric: str
     readout: str
     trials: dict[str, dict[str, Number]]
@@ -34,7 +34,7 @@ class Settings(Base, kw_only=True):
 
 
 def run(
-    settings: Settings,
+    settings: TuneSettings,
     confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"],
     out: str,
 ):

@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Hashable
 from typing import Any, TypeAlias
 
-from orce.artefacts.records import Example, Messages, Score, compared, unlabelled
+from orce.artefacts.records import Example, Messages, Score, question_alone, without_reference
 from orce.errors import BadInput
 from orce.runtime import modules
 from orce.runtime.modules import Contract
@@ -69,25 +69,25 @@ class Unlabelled:
     def __init__(self, task: Task):
         self.task = task
         if hasattr(task, "twin"):
-            self.twin = lambda example: task.twin(unlabelled(example))
+            self.twin = lambda example: task.twin(without_reference(example))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.task, name)
 
     def question(self, example: Example) -> str:
-        return self.task.question(unlabelled(example))
+        return self.task.question(without_reference(example))
 
     def prompt(self, example: Example, shots: int | None = None) -> Messages:
-        return self.task.prompt(unlabelled(example), shots)
+        return self.task.prompt(without_reference(example), shots)
 
     def extract(self, text: str, example: Example) -> str | None:
-        return self.task.extract(text, unlabelled(example))
+        return self.task.extract(text, without_reference(example))
 
     def display(self, answer: str | None, example: Example) -> str:
-        return self.task.display(answer, unlabelled(example))
+        return self.task.display(answer, without_reference(example))
 
     def key(self, answer: str, example: Example) -> Hashable:
-        return self.task.key(answer, compared(example))
+        return self.task.key(answer, question_alone(example))
 
     def score(self, answer: str | None, example: Example) -> Score:
         return self.task.score(answer, example)
@@ -123,7 +123,7 @@ def _module(name: str) -> Task:
         raise BadInput(
             f"{name}: MAX_TOKENS is {module.MAX_TOKENS!r}; expected a number of tokens, from 1 on"
         )
-    return modules.kept(module, name, (*FUNCTIONS, *OPTIONAL))
+    return modules.keep_contracts(module, name, (*FUNCTIONS, *OPTIONAL))
 
 
 def judge_prompt(

@@ -18,7 +18,7 @@ SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing 
 SHINGLE = 5  # words that are compared together
 
 
-def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
+def split_slices(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
     """The slice of each split among the `total` examples of the source split `origin`.
 
     A size is a number, a share of the source split ("1/3", rounded down), or None for the rest. In
@@ -42,7 +42,7 @@ def cut(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice
     return slices
 
 
-def normalise(example: Example) -> str:
+def normalised_text(example: Example) -> str:
     """Context, question and options as lower-case words and arithmetic signs; the order of the
     options does not matter.
     """
@@ -69,7 +69,7 @@ class Match(NamedTuple):
     containment: float = 1.0
 
 
-def overlaps(
+def find_overlaps(
     train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None
 ) -> list[Match]:
     """Every training example that matches a test example, with its best match.
@@ -83,7 +83,7 @@ def overlaps(
     exact = dict[str, str]()
     twins = {}
     index = defaultdict(list)
-    texts = [normalise(example) for example in test]
+    texts = [normalised_text(example) for example in test]
     sets = [shingles(text) for text in texts]
     for i, example in enumerate(test):
         exact.setdefault(texts[i], example["id"])
@@ -94,7 +94,7 @@ def overlaps(
     matches = []
     for example in train:
         name = example["id"]
-        text = normalise(example)
+        text = normalised_text(example)
         if text in exact:
             matches.append(Match(name, exact[text], "exact"))
         elif twin and (same := twin(example)) in twins:

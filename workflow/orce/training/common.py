@@ -26,10 +26,10 @@ from orce.llm import language_model
 from orce.llm.trie import check_window, node_logprobs, pack, packed_batches, path_logprobs
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
-from orce.settings.stage import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training.steps import NOT_FINITE, Row
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers import TrainerCallback, TrainingArguments, set_seed
     from transformers.trainer_utils import get_last_checkpoint
 
@@ -39,7 +39,7 @@ MEASURED = 32  # prompts, on which the log-odds of the values are compared
 def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
     """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights. weights:
     the folder of an earlier training that is continued. Raises BadInput as language_model.load does."""
-    chosen = job(settings)
+    chosen = parse_training_job(settings)
     training, model = chosen.training, chosen.model
     if training.method == "full":
         # mixed precision keeps its master weights in float32
@@ -135,7 +135,7 @@ def arguments(
     lm: language_model.LanguageModel, settings: TrainingSettings, work: Path
 ) -> dict[str, Any]:
     """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
-    chosen, count = job(settings), processes()
+    chosen, count = parse_training_job(settings), processes()
     stage, training, device, dtype = (
         chosen.stage,
         chosen.training,
@@ -215,7 +215,7 @@ def whole(checkpoint: Path) -> bool:
     manifest = checkpoint / "manifest.json"
     with contextlib.suppress(BadInput):
         if (checkpoint / "trainer_state.json").exists():
-            return not manifest.exists() or not store.changed(
+            return not manifest.exists() or not store.find_change(
                 checkpoint, store.read_manifest(manifest)
             )
     return False
@@ -239,7 +239,7 @@ def fit(trainer, work: Path) -> None:
         say(f"resuming from {last}")
         # As on from that step without the kill, and not out of memory once more.
         trainer.budget = min(
-            trainer.budget, store.facts(last).get("micro_batch_tokens", trainer.budget)
+            trainer.budget, store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
         )
     report = Report(trainer)
     trainer.add_callback(report)
@@ -273,18 +273,20 @@ def train(
     The work belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
     training starts from or is held to. start: the folder of an earlier training that is continued. facts: for the manifest.
     """
-    tag = files.digest(data, settings, *judges, *store.base_digests(job(settings).model))
+    tag = files.digest(
+        data, settings, *judges, *store.base_digests(parse_training_job(settings).model)
+    )
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
     # Beside the folder, which the process that ends deletes while the next one waits. The processes of one training
     # share the folder and not the lock.
     lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
-    with files.alone(lock):
+    with files.exclusive_lock(lock):
         try:
             if _made_already(work.with_name(f"{work.name}.json"), Path(out)):
                 shutil.rmtree(work, ignore_errors=True)
                 return
             work.mkdir(exist_ok=True)
-            with files.naming(work):
+            with files.with_path(work):
                 started = time.monotonic()
                 lm = trainable(settings, start)
                 trainer = build(lm, arguments(lm, settings, work))
@@ -300,7 +302,7 @@ def _made_already(record: Path, out: Path) -> bool:
     manifest = {}
     with contextlib.suppress(BadInput):  # the training is done again, and writes another
         manifest = store.read_manifest(record) if record.exists() else {}
-    if not manifest.get("sha256") or store.changed(out, manifest):
+    if not manifest.get("sha256") or store.find_change(out, manifest):
         return False
     say(
         f"{out}: trained already, from the same data with the same settings; to train again, delete {record}"
@@ -315,7 +317,7 @@ def log_odds(
 ) -> torch.Tensor | None:
     """log P of the 101 values minus their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
     weights are not an adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
-    chosen = job(settings)
+    chosen = parse_training_job(settings)
     dtype = chosen.model.dtype
     if chosen.training.method != "lora" or dtype == "float32":
         return None
@@ -378,7 +380,7 @@ def publish(
         "steps": trainer.state.global_step,
         "loss": log[-1]["loss"] if log else None,
     }
-    facts |= {"base_commit": language_model.revision_of(job(settings).model)}
+    facts |= {"base_commit": language_model.revision_of(parse_training_job(settings).model)}
     if before is not None:
         facts["log_odds"] = rounding(lm, trainer, settings, before)
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()

@@ -19,7 +19,7 @@ from orce.errors import BadInput
 from orce.llm.chat import completion_ids, prompts_ids
 from orce.llm.trie import TokenTrie, node_logprobs, path_logprobs
 from orce.runtime.process import Progress, speed
-from orce.settings.stage import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 
@@ -138,7 +138,7 @@ def with_reference(
 
 def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) -> None:
     """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`. sft: folder of the reference."""
-    chosen = job(settings)
+    chosen = parse_training_job(settings)
 
     def build(lm, arguments):
         data = rows(lm, pairs)

@@ -20,7 +20,7 @@ from orce.llm.trie import TokenTrie, pack, packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
 
-with process.without_unused():
+with process.hide_unused_packages():
     from transformers import PrinterCallback, Trainer
 
 Batch = dict[str, Any]  # the tensors of a micro-batch

@@ -19,7 +19,7 @@ from accelerate.utils import gather_object
 from orce.judge.reader import value_trie
 from orce.llm.chat import prompts_ids
 from orce.llm.trie import node_logprobs, path_logprobs
-from orce.settings.stage import TrainingSettings, job
+from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 
@@ -147,4 +147,11 @@ def train(
         common.check_lengths(lm, data)
         return BrierTrainer(data, settings["stage"]["format_weight"], loss, whole, **arguments)
 
-    common.train(build, examples, settings, out, stage=job(settings).method, examples=len(examples))
+    common.train(
+        build,
+        examples,
+        settings,
+        out,
+        stage=parse_training_job(settings).method,
+        examples=len(examples),
+    )

@@ -31,7 +31,7 @@ from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
 from orce.runtime import process
 from orce.runtime.process import printable, say
-from orce.settings.stage import Source, plain, typed
+from orce.settings.stage import Source, from_mapping, to_mapping
 from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"
@@ -127,10 +127,10 @@ class Engine:
     """
 
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
-        source = typed(Source, settings["source"])
+        source = from_mapping(Source, settings["source"])
         if isinstance(source.server, UnsetType) or isinstance(source.model, UnsetType):
             raise BadInput(
-                f"models.*.source: the engine openai needs {{server, model}}, this one is {plain(source)}"
+                f"models.*.source: the engine openai needs {{server, model}}, this one is {to_mapping(source)}"
             )
         self.server, self.model = source.server, source.model
         self.url = self.server.rstrip("/") + "/chat/completions"
@@ -183,7 +183,7 @@ class Engine:
             any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts
         )
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
-        process.count_prompts(what, held, len(prompts))
+        process.tally(what, held, len(prompts))
         bodies = [common | {"messages": messages} for messages in prompts]
         budget, before = max_tokens + self.api.get("reasoning_tokens", 0), self.counts["refused"]
         try:

@@ -19,7 +19,7 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.engines import Text
-from orce.settings.stage import Model, typed
+from orce.settings.stage import Model, from_mapping
 
 # tokens; with vllm's default of 128, prompts with a shorter common prefix would share nothing
 CPU_BLOCK = 32
@@ -75,7 +75,7 @@ def _context(source) -> int:
 
 def start(settings: Chosen | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
-    settings = typed(Chosen, settings)
+    settings = from_mapping(Chosen, settings)
     # without the library vllm's CPU build would end in an AttributeError of its own
     if settings.device == "cpu":
         try:
@@ -176,7 +176,7 @@ class Engine:
     """See orce.llm.engines.Engine; `longest` sizes the context unless engine.max_model_len does."""
 
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
-        model = typed(Chosen, settings)
+        model = from_mapping(Chosen, settings)
         self.template_kwargs = model.template_kwargs or {}
         self.tokenizer, self.ends = language_model.vocabulary(model.source, self.template_kwargs)
         self.llm: Any = start(model, longest)
