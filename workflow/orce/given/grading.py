@@ -24,9 +24,10 @@ from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
 
 Items = Sequence[tuple[Sample, Example]]
-# Whether the first of two answers to a question has the meaning of the second, None for unread, and
-# the reply.
-SameMeaning = Callable[[list[tuple[str, str, str]]], list[tuple[bool | None, Any]]]
+# A question and two answers to it, in this order.
+Comparison = tuple[str, str, str]
+# Whether the first answer of each has the meaning of the second, None for unread, and the reply.
+SameMeaning = Callable[[list[Comparison]], Sequence[tuple[bool | None, Any]]]
 CPU_SECONDS = 3  # to fill in a template of a user's own
 MARKED = re.compile(
     r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE
@@ -81,8 +82,9 @@ class Grouping(Distinct, frozen=True, kw_only=True):
 
 
 class Form:
-    """A grader's question: a Jinja template, with the words of its verdicts as {% set right, wrong
-    = "yes", "no" %}. Raises BadInput for a template that leaves out a value of `sample`.
+    """A grader's question: a Jinja template, with the words of its verdicts as
+    {% set right, wrong = "yes", "no" %}. Raises BadInput for a template that leaves out a value of
+    `sample`.
     """
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
@@ -94,26 +96,23 @@ class Form:
         except BadInput:
             raise
         except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
-            raise BadInput(
-                f"{path}: not a template with {', '.join(sample)} ({one_line(error)})"
-            ) from None
-        words = self.right, self.wrong = (
-            getattr(module, "right", "yes"),
-            getattr(module, "wrong", "no"),
-        )
-        if (
-            not all(isinstance(word, str) and word.strip() for word in words)
-            or self.right == self.wrong
-        ):
+            named = ", ".join(sample)
+            raise BadInput(f"{path}: not a template with {named} ({one_line(error)})") from None
+        self.right = getattr(module, "right", "yes")
+        self.wrong = getattr(module, "wrong", "no")
+        words = (self.right, self.wrong)
+        are_words = all(isinstance(word, str) and word.strip() for word in words)
+        if not are_words or self.right == self.wrong:
             expected = 'two words: {% set right, wrong = "yes", "no" %}'
             raise BadInput(f"{path}: right and wrong are {words}; expected {expected}")
         for name, value in sample.items():
-            if (value if isinstance(value, str) else value[0]) not in str(module):
-                raise BadInput(
-                    f"{path}: does not show {name}; write {{{{ {name} }}}} where it belongs"
-                )
+            shown = value if isinstance(value, str) else value[0]
+            if shown not in str(module):
+                remedy = f"write {{{{ {name} }}}} where it belongs"
+                raise BadInput(f"{path}: does not show {name}; {remedy}")
 
     def limit(self) -> Any:
+        # a template of a user's own is a program, which may loop for ever
         return process.time_limit(CPU_SECONDS, f"{self.path}: to write a question")
 
     def messages(self, **values) -> Messages:
@@ -128,18 +127,21 @@ class Form:
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
             verdict = verdict.strip(" \n\t\"'([*>-")
-            for right, word, opposite in (
-                (True, self.right, self.wrong),
-                (False, self.wrong, self.right),
-            ):
-                if begins := re.match(
-                    rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])", verdict, re.IGNORECASE
-                ):
-                    contradicted = re.search(
-                        rf"\b{re.escape(opposite)}\b", verdict[begins.end() :], re.IGNORECASE
-                    )
-                    return None if contradicted else right
+            if rest := _after_word(self.right, verdict):
+                return None if _contains_word(self.wrong, rest[1]) else True
+            if rest := _after_word(self.wrong, verdict):
+                return None if _contains_word(self.right, rest[1]) else False
         return None
+
+
+def _after_word(word: str, text: str) -> re.Match | None:
+    """Matches a text that begins with a word of its own; group 1 is what follows it."""
+    pattern = rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])(.*)"
+    return re.match(pattern, text, re.IGNORECASE | re.DOTALL)
+
+
+def _contains_word(word: str, text: str) -> bool:
+    return re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None
 
 
 def grade_form(path: str | None = None) -> Form:
@@ -158,14 +160,11 @@ def ask_grader(answer: str, example: Example, task: Task) -> Question:
     """What the grader is asked: an option shows its letter, commas join several spans of one
     reference.
     """
-    given = (
-        example["reference"] if isinstance(example["reference"], list) else [example["reference"]]
-    )
-    shown = [
-        task.display(gold, example) if isinstance(gold, str) else ", ".join(gold)
-        for gold in given
-        if gold
-    ]
+    reference = example["reference"]
+    shown = []
+    for gold in reference if isinstance(reference, list) else [reference]:
+        if gold:
+            shown.append(task.display(gold, example) if isinstance(gold, str) else ", ".join(gold))
     if not shown:
         remedy = "use grading: exact, or name fields.answer"
         raise BadInput(f"id {example['id']!r} has no reference to compare with; {remedy}")
@@ -179,31 +178,30 @@ def apply_verdicts(
     counts of answers.
     """
     by_question = {Question(v.question, v.references, v.answer): v for v in verdicts}
-    counts = Counter(
-        asked=len(by_question),
-        unread=sum(v.right is None for v in verdicts),
-        only_grader=0,
-        only_exact=0,
-    )
+    counts = Counter(asked=len(by_question), unread=0, only_grader=0, only_exact=0)
+    counts["unread"] = sum(verdict.right is None for verdict in verdicts)
     records = []
-    differ = {}
+    differ: dict[Any, dict[str, Any]] = {}
     for record, example in items:
         grades: list[Any] = []
         for answer, exact in answers_with_grades(record):
-            asked = None if answer is None else ask_grader(answer, example, task)
-            right = False if asked is None else by_question[asked].right
-            grades.append(exact if right is None else right)
-            if asked is not None and grades[-1] != exact:
-                counts["only_grader" if right else "only_exact"] += 1
-                line: dict[str, Any] = {"id": record.id, "split": record.split} | asdict(asked)
-                line |= {"right": right, "raw": by_question[asked].raw, "exact": exact, "texts": 0}
+            if answer is None:  # an unreadable answer is wrong, and nobody is asked about it
+                grades.append(False)
+                continue
+            question = ask_grader(answer, example, task)
+            verdict = by_question[question]
+            grade = exact if verdict.right is None else verdict.right
+            grades.append(grade)
+            if grade != exact:
+                counts["only_grader" if grade else "only_exact"] += 1
+                line = {"id": record.id, "split": record.split} | asdict(question)
+                line |= {"right": grade, "raw": verdict.raw, "exact": exact, "texts": 0}
                 differ.setdefault((record.key, answer), line)["texts"] += 1
-        greedy = (
-            record.greedy if record.greedy is UNSET else replace(record.greedy, correct=grades[-1])
-        )
-        records.append(
-            replace(record, correct=grades[: len(record.answers)], graded=True, greedy=greedy)
-        )
+        greedy = record.greedy
+        if greedy is not UNSET:
+            greedy = replace(greedy, correct=grades[-1])
+        own = grades[: len(record.answers)]
+        records.append(replace(record, correct=own, graded=True, greedy=greedy))
     return records, list(differ.values()), counts
 
 
@@ -216,48 +214,59 @@ def distinct_answers(record: Sample, example: Example, task: Task) -> dict[str, 
     return first
 
 
-def group_by_meaning(chunk: list[Distinct], says: SameMeaning) -> list[Grouping]:
-    """The groups of each question's answers; a comparison is unread if one order is unread and the
-    other is not a no. One more answer of every question is compared at a time, so that a chunk's
-    comparisons are made together.
+def group_by_meaning(chunk: list[Distinct], same_meaning: SameMeaning) -> list[Grouping]:
+    """The groups of each question's answers (Farquhar et al., 2024, algorithm 1).
+
+    One more answer of every question is compared at a time, so that a chunk's comparisons are made
+    together.
     """
-    made = [
-        Grouping(**asdict(item), meanings=[0] if item.answers else [], compared=[])
-        for item in chunk
-    ]
-    for index in range(1, max((len(item.answers) for item in made), default=0)):
-        left = [item for item in made if index < len(item.answers)]
-        pairs = [
-            (item, item.meanings.index(group))
-            for item in left
-            for group in range(max(item.meanings) + 1)
-        ]
-        both = [(item.question, item.answers[first], item.answers[index]) for item, first in pairs]
-        replies = says([order for asked, a, b in both for order in ((asked, a, b), (asked, b, a))])
-        joined: dict[tuple[str, str], int] = {}
-        for (item, first), two in zip(
-            pairs, zip(replies[::2], replies[1::2], strict=True), strict=True
-        ):
-            read = [same for same, _ in two]
-            raw = [text for _, text in two]
-            same = None if None in read and False not in read else all(read)
-            item.compared.append({"places": [first, index], "same": same, "raw": raw})
-            if same:
-                joined.setdefault(item.key, item.meanings[first])
-        for item in left:
-            item.meanings.append(joined.get(item.key, max(item.meanings) + 1))
-    return made
+    groupings = []
+    for item in chunk:
+        first = [0] if item.answers else []
+        groupings.append(Grouping(**asdict(item), meanings=first, compared=[]))
+    for index in range(1, max((len(item.answers) for item in chunk), default=0)):
+        _place_answers(
+            index, [item for item in groupings if index < len(item.answers)], same_meaning
+        )
+    return groupings
+
+
+def _place_answers(index: int, groupings: list[Grouping], same_meaning: SameMeaning) -> None:
+    """Put answer number `index` of each question into the first group whose first answer agrees with
+    it in both directions, or into a group of its own. A comparison is unread if one order is unread
+    and the other is not a no.
+    """
+    pairs = []
+    orders: list[Comparison] = []
+    for item in groupings:
+        for group in range(max(item.meanings) + 1):
+            first = item.meanings.index(group)
+            pairs.append((item, first))
+            one = item.answers[first]
+            other = item.answers[index]
+            orders += [(item.question, one, other), (item.question, other, one)]
+    replies = same_meaning(orders)
+    joined: dict[tuple[str, str], int] = {}
+    for number, (item, first) in enumerate(pairs):
+        (there, raw), (back, raw_back) = replies[2 * number : 2 * number + 2]
+        unread = None in (there, back) and False not in (there, back)
+        same = None if unread else bool(there and back)
+        item.compared.append({"places": [first, index], "same": same, "raw": [raw, raw_back]})
+        if same:
+            joined.setdefault(item.key, item.meanings[first])
+    for item in groupings:
+        item.meanings.append(joined.get(item.key, max(item.meanings) + 1))
 
 
 def note_meanings(record: Sample, example: Example, item: Grouping, task: Task) -> Sample:
     """A record of samples.jsonl with the group of each sample, None for an unread one, and of its
     greedy answer.
     """
-    groups = dict(zip(distinct_answers(record, example, task), item.meanings, strict=True))
-    meanings = [
-        None if answer is None else groups[task.key(answer, example)]
-        for answer, _ in answers_with_grades(record)
-    ]
+    keys = distinct_answers(record, example, task)
+    groups = dict(zip(keys, item.meanings, strict=True))
+    meanings = []
+    for answer, _ in answers_with_grades(record):
+        meanings.append(None if answer is None else groups[task.key(answer, example)])
     greedy = replace(cast(Tested, record).greedy, meaning=meanings[-1])
     return replace(record, meanings=meanings[: len(record.answers)], greedy=greedy)
 

@@ -15,6 +15,7 @@ import re
 import types
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
@@ -99,22 +100,23 @@ def add_options(
 
 
 def argument_options(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
+    """What argparse's add_argument takes for a parameter of this type and default."""
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
     kind, about = unwrap_annotation(kind)
-    option |= about if isinstance(about, dict) else {"help": about} if about else {}
+    if isinstance(about, dict):
+        option |= about
+    elif about:
+        option["help"] = about
     if isinstance(kind, type) and issubclass(kind, Settings):
         return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
     if kind is bool:
         return option | {"action": "store_true"}
+    several = "+" if required else "*"
     if kind == Prompts:
-        return option | {
-            "nargs": "+" if required else "*",
-            "action": _Pairs,
-            "metavar": "[SPLIT=]FILE",
-        }
+        return option | {"nargs": several, "action": _Pairs, "metavar": "[SPLIT=]FILE"}
     if get_origin(kind) is list:
-        return option | {"nargs": "+" if required else "*"}
+        return option | {"nargs": several}
     if blank and not required:
         option |= {"nargs": "?", "const": default}
     if get_origin(kind) is Literal:
@@ -132,14 +134,13 @@ def weights_folder(text: str) -> str:
 def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            'expected a JSON object, for example {"enable_thinking": false}'
-        )
+        example = '{"enable_thinking": false}'
+        raise argparse.ArgumentTypeError(f"expected a JSON object, for example {example}")
     return value
 
 
 def unwrap_annotation(kind: Any) -> tuple[Any, Any]:
-    """The type of a parameter of `run`, without None and without its help; and its help."""
+    """(type, help text) of an Optional or Annotated parameter of `run`; None without a help text."""
     about = None
     while get_origin(kind) in (Annotated, Union, types.UnionType):
         if get_origin(kind) is Annotated:
@@ -150,14 +151,16 @@ def unwrap_annotation(kind: Any) -> tuple[Any, Any]:
 
 
 class _Pairs(argparse.Action):
+    """Each value is SPLIT=FILE, or FILE, whose name is its split."""
+
     def __call__(self, parser, namespace, values, option_string=None):
-        """Each is SPLIT=FILE, or FILE, whose name is its split."""
-        named = [re.fullmatch(r"(?:(\w+)=)?(.+)", value, re.DOTALL) for value in values]
-        setattr(
-            namespace,
-            self.dest,
-            {match[1] or Path(match[2]).stem: match[2] for match in named if match},
-        )
+        files_by_split = {}
+        for value in values:
+            match = re.fullmatch(r"(?:(\w+)=)?(.+)", value, re.DOTALL)
+            if match is not None:
+                split, path = match.groups()
+                files_by_split[split or Path(path).stem] = path
+        setattr(namespace, self.dest, files_by_split)
 
 
 def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
@@ -179,7 +182,7 @@ Work = Literal["answers", "confidence"]  # a section of the speed settings
 
 
 class LazyModel:
-    """Opens a model by `load(speed)` when the first chunk needs it."""
+    """Loads a model by `load(speed)` on first use, and closes it on exit."""
 
     def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Work):
         self.load = load
@@ -189,6 +192,7 @@ class LazyModel:
     def __call__(self):
         if self.model is None:
             self.model = self.load(speed(self.kind))
+            # what is loaded lives as long as the process: the collector need not walk it again
             process.resume_collection()
         return self.model
 
@@ -221,34 +225,43 @@ def write_in_chunks(
     first, shards = map(int, shard.split("/"))
     mine = items[first::shards]
     progress = Progress(settings.label, len(mine))
+    # all that a record depends on; what changes the speed alone is left out, so it may change between two runs
     tag = files.digest(to_mapping(settings), mine, *depends, *store.base_digests(settings.model))
-    sealed = settings if readout is None else to_mapping(settings) | {"readout": readout}
-    with (
-        contextlib.nullcontext(load)
-        if isinstance(load, LazyModel)
-        else LazyModel(load, kind) as model
-    ):
-
-        def records(chunk: list) -> Sequence[Any]:
-            first, *rest = work(chunk, model())
-            # what a server counted for the chunk
-            if hasattr(model(), "spent") and (counted := model().spent()):
-                first = (
-                    {**first, "spent": counted}
-                    if isinstance(first, dict)
-                    else replace(first, spent=counted)
-                )
-            return [first, *rest]
-
-        def finished(path):
-            store.seal(out, sealed, at=path, n=len(mine), **api_usage(path))
-
-        size = speed(kind)["chunk"]
-        line = readout_mapper(readout, out)
-        for done in files.in_chunks(out, mine, size, tag, records, finished, line):
+    sealed = to_mapping(settings)
+    if readout is not None:
+        sealed |= {"readout": readout}
+    # a model that the caller has opened is the caller's to close
+    opened = contextlib.nullcontext(load) if isinstance(load, LazyModel) else LazyModel(load, kind)
+    with opened as model:
+        chunks = files.in_chunks(
+            out,
+            mine,
+            speed(kind)["chunk"],
+            tag,
+            work=partial(_records_of, work, model),
+            finished=partial(_seal_chunks, out, sealed, len(mine)),
+            line=readout_mapper(readout, out),
+        )
+        for done in chunks:
             progress.update(done)
+    # the chunks of a shard go when the shards are joined
     if shards == 1:
         files.forget_chunks(out, but=tag)
+
+
+def _records_of(work: Callable[[list, Any], Sequence[Any]], model: LazyModel, chunk: list) -> list:
+    """The records of a chunk; the first has what a server counted for all of them, under `spent`."""
+    records = [*work(chunk, model())]
+    usage = model().spent() if hasattr(model(), "spent") else None
+    if usage:
+        first = records[0]
+        counted = {"spent": usage}
+        records[0] = first | counted if isinstance(first, dict) else replace(first, **counted)
+    return records
+
+
+def _seal_chunks(out: str, settings: dict[str, Any], n: int, path: Path) -> None:
+    store.seal(out, settings, at=path, n=n, **api_usage(path))
 
 
 def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_tokens: int):
@@ -277,38 +290,39 @@ def open_reader(settings: ModelSettings, fast: dict[str, int], prompts: list, we
 
 
 def api_usage(*paths: Any) -> dict[str, Any]:
-    """For a seal: the sum of what servers counted for the records of some files, where they did."""
+    """Total tokens and requests that API servers reported in these files, for a seal; {} if none."""
     counts = Counter()
     left_out = set()
     for path in paths:
         with open(path, "rb") as handle:
-            lines = ((number, line) for number, line in enumerate(handle, 1) if b'"spent"' in line)
-            for counted in (
-                files.parse_line(path, *numbered).get("spent", {}) for numbered in lines
-            ):
-                left_out |= {*counted.pop("left_out", ())}
+            for number, line in enumerate(handle, 1):
+                # only the first record of a chunk has it: a look at the bytes spares parsing the others
+                if b'"spent"' not in line:
+                    continue
+                counted = files.parse_line(path, number, line).get("spent", {})
+                left_out.update(counted.pop("left_out", ()))
                 counts.update(counted)
-    total = dict(counts) | ({"left_out": sorted(left_out)} if left_out else {})
+    total: dict[str, Any] = dict(counts)
+    if left_out:
+        total["left_out"] = sorted(left_out)
     return {"spent": total} if total else {}
 
 
 def readout_mapper(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
-    """Maps a line of a confidence LLM to one with its `confidence`: the value that it stated, or
-    the mean or mode of its distribution.
+    """Returns a function that adds `confidence` to a JSON line of a confidence LLM: the value that
+    it stated, or the mean or mode of its distribution. None without a readout.
     """
+    return partial(_read_out, readout, path) if readout else None
 
-    def read_out(line: bytes) -> bytes:
-        record = json.loads(line)
-        if "stated" not in record:
-            return line
-        if readout not in record:
-            why = "as they were read for another evaluation.readout"
-            raise BadInput(
-                f"{path}: its records have no {readout}, {why}; {store.remake_hint(path)}"
-            )
-        return files.to_line(record | {"confidence": record[readout]}).encode()
 
-    return read_out if readout else None
+def _read_out(readout: str, path: str, line: bytes) -> bytes:
+    record = json.loads(line)
+    if "stated" not in record:
+        return line
+    if readout not in record:
+        why = "as they were read for another evaluation.readout"
+        raise BadInput(f"{path}: its records have no {readout}, {why}; {store.remake_hint(path)}")
+    return files.to_line(record | {"confidence": record[readout]}).encode()
 
 
 # Questions and answers
@@ -325,15 +339,25 @@ def read_tested(prompts: str, samples: str, split: str = "test") -> list[tuple[E
     `samples` are the two files.
     """
     examples = read_prompts(prompts)
-    greedy = {}
+    greedy: dict[str, Tested] = {}
     for record in store.records(samples, Sample):
         if record.split == split and record.greedy is not UNSET:
             greedy[record.id] = cast(Tested, record)
-    if missing := [example["id"] for example in examples if example["id"] not in greedy]:
-        raise BadInput(
-            f"{samples}: no greedy answer for {split} id {missing[0]!r}; sample it again"
-        )
-    return [(example, greedy[example["id"]]) for example in examples]
+    pairs = []
+    for example in examples:
+        name = example["id"]
+        if name not in greedy:
+            raise BadInput(f"{samples}: no greedy answer for {split} id {name!r}; sample it again")
+        pairs.append((example, greedy[name]))
+    return pairs
+
+
+def read_by_split(prompts: Prompts) -> list[tuple[str, Example]]:
+    """(split, example) of every frozen prompt, in the order of the files."""
+    pairs = []
+    for split, path in prompts.items():
+        pairs += [(split, example) for example in read_prompts(path)]
+    return pairs
 
 
 def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
@@ -342,21 +366,15 @@ def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised
     """
     rows = {row.key: row for row in read_surrogate(surrogate)}
     pairs = []
-    for split, path in prompts.items():
-        for example in read_prompts(path):
-            row = rows.get((split, example["id"]))
-            if row is None:
-                raise BadInput(
-                    f"{surrogate}: no row for id {example['id']!r} of {path}; sample it again"
-                )
-            prompt = judge_prompt(
-                task, example, row.answer or None, None if row.raw is UNSET else row.raw
-            )
-            pairs.append(
-                Realised(
-                    id=row.id, prompt=prompt, kappa=row.kappa, correct=bool(row.answer_correct)
-                )
-            )
+    for split, example in read_by_split(prompts):
+        row = rows.get((split, example["id"]))
+        if row is None:
+            named = f"no row for id {example['id']!r} of {prompts[split]}"
+            raise BadInput(f"{surrogate}: {named}; sample it again")
+        reply = None if row.raw is UNSET else row.raw
+        prompt = judge_prompt(task, example, row.answer or None, reply)
+        correct = bool(row.answer_correct)
+        pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=correct))
     return pairs
 
 
@@ -367,30 +385,30 @@ def answer_prompt(task: Task, example: Example, settings: AnswerSettings) -> Mes
     if not settings.reasoning:
         return task.prompt(example, settings.shots)
     if settings.shots:
-        raise BadInput(
-            f"shots is {settings.shots}, but a reasoned answer has no worked examples; use 0"
-        )
-    return [
-        {
-            "role": "user",
-            "content": render("reasoned", question=task.question(example), kind=task.ANSWER_KIND),
-        }
-    ]
+        shots = f"shots is {settings.shots}"
+        raise BadInput(f"{shots}, but a reasoned answer has no worked examples; use 0")
+    question = task.question(example)
+    content = render("reasoned", question=question, kind=task.ANSWER_KIND)
+    return [{"role": "user", "content": content}]
 
 
 def near_miss_report(records: Sequence[Sample], examples: list[Example], task: Task) -> str | None:
     """A line about answers that count as wrong although they contain an accepted answer; None
-    without any.
+    without any, or if the task cannot tell.
     """
-    wrong = [
-        (answer, example)
-        for record, example in zip(records, examples, strict=True)
-        for answer, right in zip(record.answers, record.correct, strict=True)
-        if answer is not None and not right
-    ]
-    near = sum(task.holds(*pair) is not None for pair in wrong) if hasattr(task, "holds") else 0
+    if not hasattr(task, "holds"):
+        return None
+    wrong = 0
+    near = 0
+    for record, example in zip(records, examples, strict=True):
+        for answer, right in zip(record.answers, record.correct, strict=True):
+            if answer is not None and not right:
+                wrong += 1
+                near += task.holds(answer, example) is not None
+    if not near:
+        return None
     remedy = (
         "equality: contains counts them as right (datasets.NAME.equality, or a key of the question)"
     )
-    counted = f"{near} of {len(wrong)} wrong answers contain an accepted answer"
-    return f"{counted}; if they only say it in more words, {remedy}" if near else None
+    counted = f"{near} of {wrong} wrong answers contain an accepted answer"
+    return f"{counted}; if they only say it in more words, {remedy}"

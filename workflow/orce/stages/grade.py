@@ -5,6 +5,8 @@ otherwise than the task, and `meanings` the comparisons of answers with each oth
 """
 
 from collections import Counter
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Self
 
 from msgspec import UNSET, convert
@@ -12,46 +14,42 @@ from msgspec.structs import asdict, replace
 
 from orce import stages, tasks
 from orce.artefacts import store
-from orce.artefacts.records import Sample
+from orce.artefacts.records import Example, Messages, Sample
 from orce.config import picking
 from orce.errors import BadInput
 from orce.given import grading
-from orce.given.grading import Distinct, Grouping, Verdict
+from orce.given.grading import Comparison, Distinct, Form, Grouping, Items, Question, Verdict
 from orce.runtime.process import say, seed_of
 from orce.settings.schema import Config
 from orce.settings.stage import Encoder, ModelSettings, Source
+from orce.tasks import Task
 from orce.text import TEMPLATES
 
 
 class GradeSettings(ModelSettings, kw_only=True):
-    """prompt: the template of the question, the package's own by default; group: none, grader or
-    nli; grades: false where a model only groups the answers and their exact grades count.
-    """
-
     engine: str
     max_tokens: int
     seed: int
-    prompt: str | None = None
-    group: str
+    prompt: str | None = None  # template of the question; None is the package's own
+    group: str  # none, grader or nli: what says which answers mean the same
     nli: Encoder | None = None
-    grades: bool = True
+    grades: bool = True  # false: a model only groups the answers, and their exact grades count
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
         spec = config.grading
         assert spec is not None  # a rule asks for graded cells alone
-        nli = (
-            Encoder(source=convert(spec.nli, Source), dtype=config.dtype, device=config.device)
-            if spec.nli
-            else None
-        )
+        nli = None
+        if spec.nli:
+            source = convert(spec.nli, Source)
+            nli = Encoder(source=source, dtype=config.dtype, device=config.device)
         more = {
             "group": spec.group,
             "max_tokens": spec.max_tokens,
             "prompt": spec.prompt,
             "nli": nli,
+            "grades": spec.grades and spec.model is not None,
         }
-        more["grades"] = spec.grades and spec.model is not None
         return picking.pick(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
 
 
@@ -65,131 +63,186 @@ def run(
     manifest: str,
     meanings: Annotated[str | None, "where the settings have a group"] = None,
 ):
+    """Reads samples with the task's exact grades; writes them with the grader's, and their groups.
+
+    A distinct answer is asked about once, whatever number of samples gave it. Without a verdict
+    that can be read, the exact grade of an answer stays.
+    """
     task = tasks.get(settings.task)
-    sampled = store.records(samples, Sample)
-    examples = {
-        (split, example["id"]): example
-        for split, path in prompts.items()
-        for example in stages.read_prompts(path)
-    }
-    if lost := [record.key for record in sampled if record.key not in examples]:
-        raise BadInput(
-            f"{samples}: {' '.join(lost[0])} is in none of {', '.join(prompts.values())}; sample it again"
-        )
-    items = [(record, examples[record.key]) for record in sampled]
+    items = read_items(prompts, samples)
     form = grading.grade_form(settings.prompt)
-    same = grading.Form(TEMPLATES / "same_meaning.j2", grading.SAMPLE_PAIR)
-    answers = (
-        (text, example)
-        for record, example in items
-        for text, _ in grading.answers_with_grades(record)
-        if text is not None
-    )
-    asked = (
-        list(dict.fromkeys(grading.ask_grader(*answer, task) for answer in answers))
-        if settings.grades
-        else []
-    )
-    compared = [
-        Distinct(
-            record.id,
-            record.split,
-            task.question(example),
-            [*grading.distinct_answers(record, example, task).values()],
-        )
-        for record, example in items
-        if meanings and record.greedy is not UNSET
-    ]
+    same = Form(TEMPLATES / "same_meaning.j2", grading.SAMPLE_PAIR)
+    questions = questions_about(items, task) if settings.grades else []
+    distinct = tested_answers(items, task) if meanings else []
 
-    def start(fast):
-        conversations = [form.messages(**asdict(question)) for question in asked]
-        if settings.group == "grader":
-            longest = (
-                sorted(row.answers, key=len)[-2:] for row in compared if len(row.answers) > 1
-            )
-            conversations += [same.messages(question="", one=a, other=b) for a, b in longest]
-        return stages.open_engine(settings, fast, conversations, settings.max_tokens)
-
-    def start_nli(fast):
-        from orce.llm.reading import Nli
-
-        assert settings.nli is not None  # of group: nli
-        say(f"[{settings.label}] starting the NLI model")
-        return Nli(settings.nli, fast["batch_tokens"])
-
-    def replies(conversations):
-        seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
-        return [
-            text for (text,) in engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)
-        ]
-
-    def graded(chunk, _):
-        texts = replies([form.messages(**asdict(question)) for question in chunk])
-        pairs = zip(chunk, texts, strict=True)
-        return [
-            Verdict(**asdict(question), right=form.verdict(text), raw=text)
-            for question, text in pairs
-        ]
-
-    def says(pairs):
-        if settings.group == "nli":
-            labels = nli().labels(
-                [(f"{question} {a}", f"{question} {b}") for question, a, b in pairs]
-            )
-            return [(label == "entailment", label) for label in labels]
-        texts = replies(
-            [same.messages(question=question, one=a, other=b) for question, a, b in pairs]
-        )
-        return [(same.verdict(text), text) for text in texts]
-
+    load_engine = partial(open_grader, settings, form, same, questions, distinct)
     with (
-        stages.LazyModel(start, "answers") as engine,
-        stages.LazyModel(start_nli, "answers") as nli,
+        stages.LazyModel(load_engine, "answers") as engine,
+        stages.LazyModel(partial(open_nli, settings), "answers") as nli,
     ):
-        # What the verdicts depend on: another `group` asks for none of them again.
-        nli_path = settings.nli and settings.nli.source.path
-        contents = {path: digest for path, digest in settings.contents.items() if path != nli_path}
-        alone = replace(settings, group="none", nli=None, contents=contents)
-        stages.write_in_chunks(alone, asked, verdicts, engine, graded, kind="answers")
+        ask = partial(generate_replies, settings, engine)
+        stages.write_in_chunks(
+            grading_alone(settings),
+            questions,
+            verdicts,
+            engine,
+            lambda chunk, _: give_verdicts(chunk, form, ask),
+            kind="answers",
+        )
         if meanings:
-            model = nli if settings.group == "nli" else engine
+            by_nli = settings.group == "nli"
+            compare = partial(entail, nli) if by_nli else partial(compare_by_grader, same, ask)
             stages.write_in_chunks(
                 settings,
-                compared,
+                distinct,
                 meanings,
-                model,
-                lambda chunk, _: grading.group_by_meaning(chunk, says),
+                nli if by_nli else engine,
+                lambda chunk, _: grading.group_by_meaning(chunk, compare),
                 kind="answers",
             )
+
     records = [record for record, _ in items]
-    differ = []
+    differ: list[dict] = []
     counts = Counter[str]()
-    lines = []
     if settings.grades:
-        records, differ, counts = grading.apply_verdicts(
-            items, store.records(verdicts, Verdict) if asked else [], task
-        )
-        right = f"right of {counts['only_grader']} answers, the exact grade alone of {counts['only_exact']}"
-        lines.append(
-            f"{counts['asked']} distinct answers asked about; the grader alone says {right}"
-        )
-    if counts["unread"]:
-        lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
-    if compared:
-        groups = {group.key: group for group in store.records(meanings, Grouping)}
-        records = [
-            record
-            if record.greedy is UNSET
-            else grading.note_meanings(record, example, groups[record.key], task)
-            for record, (_, example) in zip(records, items, strict=True)
-        ]
-        if unread := sum(
-            pair["same"] is None for group in groups.values() for pair in group.compared
-        ):
-            lines.append(
-                f"{unread} comparisons of answers could not be read: these count as different"
-            )
-    for line in lines:
+        given = store.records(verdicts, Verdict) if questions else []
+        records, differ, counts = grading.apply_verdicts(items, given, task)
+    groups: list[Grouping] = []
+    if meanings and distinct:
+        groups = store.records(meanings, Grouping)
+        records = with_groups(records, items, groups, task)
+    for line in report(settings, counts, groups):
         say(f"[{settings.label}] {line}")
     store.write(disagreements, differ, settings)
     store.write(out, records, settings, manifest, grading={**counts, "disagreements": len(differ)})
+
+
+def read_items(prompts: stages.Prompts, samples: str) -> list[tuple[Sample, Example]]:
+    """Every record of the samples with its example."""
+    examples = {}
+    for split, example in stages.read_by_split(prompts):
+        examples[split, example["id"]] = example
+    items = []
+    for record in store.records(samples, Sample):
+        if record.key not in examples:
+            named = f"{' '.join(record.key)} is in none of {', '.join(prompts.values())}"
+            raise BadInput(f"{samples}: {named}; sample it again")
+        items.append((record, examples[record.key]))
+    return items
+
+
+def questions_about(items: Items, task: Task) -> list[Question]:
+    """What the grader is asked: each distinct answer to a question once, in the samples' order."""
+    questions: dict[Question, None] = {}
+    for record, example in items:
+        for answer, _ in grading.answers_with_grades(record):
+            if answer is not None:
+                questions.setdefault(grading.ask_grader(answer, example, task))
+    return [*questions]
+
+
+def tested_answers(items: Items, task: Task) -> list[Distinct]:
+    """The distinct answers to each question that is tested on: these alone are grouped."""
+    found = []
+    for record, example in items:
+        if record.greedy is not UNSET:
+            answers = [*grading.distinct_answers(record, example, task).values()]
+            question = task.question(example)
+            found.append(Distinct(record.id, record.split, question, answers))
+    return found
+
+
+def grading_alone(settings: GradeSettings) -> GradeSettings:
+    """What the verdicts depend on: with another `group` none of them is asked for again."""
+    nli_path = settings.nli and settings.nli.source.path
+    contents = {path: digest for path, digest in settings.contents.items() if path != nli_path}
+    return replace(settings, group="none", nli=None, contents=contents)
+
+
+def open_grader(
+    settings: GradeSettings,
+    form: Form,
+    same: Form,
+    questions: list[Question],
+    distinct: list[Distinct],
+    fast: dict[str, int],
+):
+    """The engine of the grader, sized for the longest of its questions."""
+    conversations = [form.messages(**asdict(question)) for question in questions]
+    if settings.group == "grader":
+        # which pairs are compared is known only as the groups grow: no pair is longer than these
+        for item in distinct:
+            if len(item.answers) > 1:
+                one, other = sorted(item.answers, key=len)[-2:]
+                conversations.append(same.messages(question="", one=one, other=other))
+    return stages.open_engine(settings, fast, conversations, settings.max_tokens)
+
+
+def open_nli(settings: GradeSettings, fast: dict[str, int]):
+    from orce.llm.reading import Nli
+
+    assert settings.nli is not None  # of group: nli
+    say(f"[{settings.label}] starting the NLI model")
+    return Nli(settings.nli, fast["batch_tokens"])
+
+
+def generate_replies(
+    settings: GradeSettings, engine: stages.LazyModel, conversations: list[Messages]
+) -> list[str]:
+    """The grader's greedy reply to each conversation."""
+    seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
+    texts = engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)
+    return [text for (text,) in texts]
+
+
+def give_verdicts(chunk: list[Question], form: Form, ask) -> list[Verdict]:
+    texts = ask([form.messages(**asdict(question)) for question in chunk])
+    verdicts = []
+    for question, text in zip(chunk, texts, strict=True):
+        verdicts.append(Verdict(**asdict(question), right=form.verdict(text), raw=text))
+    return verdicts
+
+
+def entail(nli: stages.LazyModel, pairs: list[Comparison]) -> list[tuple[bool, str]]:
+    """Whether the first answer, after its question, entails the second; and the model's label."""
+    texts = [(f"{question} {one}", f"{question} {other}") for question, one, other in pairs]
+    return [(label == "entailment", label) for label in nli().labels(texts)]
+
+
+def compare_by_grader(same: Form, ask, pairs: list[Comparison]) -> list[tuple[bool | None, str]]:
+    """Whether the grader says that two answers mean the same, None for unread; and its reply."""
+    asked = [
+        same.messages(question=question, one=one, other=other) for question, one, other in pairs
+    ]
+    return [(same.verdict(text), text) for text in ask(asked)]
+
+
+def with_groups(
+    records: Sequence[Sample], items: Items, groups: list[Grouping], task: Task
+) -> list[Sample]:
+    """The records, those that are tested on with the group of each answer."""
+    by_key = {group.key: group for group in groups}
+    noted = []
+    for record, (_, example) in zip(records, items, strict=True):
+        if record.greedy is not UNSET:
+            record = grading.note_meanings(record, example, by_key[record.key], task)
+        noted.append(record)
+    return noted
+
+
+def report(settings: GradeSettings, counts: Counter[str], groups: list[Grouping]) -> list[str]:
+    """Lines for the screen: how the two grades differ, and what could not be read."""
+    lines = []
+    if settings.grades:
+        asked = f"{counts['asked']} distinct answers asked about"
+        grader = f"the grader alone says right of {counts['only_grader']} answers"
+        lines.append(f"{asked}; {grader}, the exact grade alone of {counts['only_exact']}")
+    if counts["unread"]:
+        lines.append(f"{counts['unread']} replies could not be read: the exact grade counts there")
+    unread = 0
+    for group in groups:
+        unread += sum(pair["same"] is None for pair in group.compared)
+    if unread:
+        what = f"{unread} comparisons of answers could not be read"
+        lines.append(f"{what}: these count as different")
+    return lines
