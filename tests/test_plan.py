@@ -239,7 +239,7 @@ def test_the_hours_by_the_clock_are_those_of_a_schedule_by_hand(tmp_path, capsys
     training = PAPER["training"] | {"gpus": of_training}
     config = PAPER | MINUTES | {"paper_tables": ["one"], "training": training, "dpo": PAPER["dpo"] | {"rounds": 1}}
     args = SimpleNamespace(parameters={"llama3-8b": [0.0]}, items={}, tokens={}, gpus=gpus)
-    plan.show(typed(config), dry_run.planned(tmp_path, config), args, plan.card(typed(config), "H100", None))
+    plan.show(typed(config), dry_run.planned(tmp_path, config), args, plan.gpu_peak(typed(config), "H100", None))
     said = capsys.readouterr().out
     chain = f"results/mmlu/llama3-8b/{CHAIN.replace('CELL', 'results/mmlu/llama3-8b')}"
     assert f"On {gpus} GPUs: {minutes / 60:.3g} hours by the clock" in said

@@ -276,7 +276,7 @@ def test_a_note_names_the_rows_whose_mean_is_over_a_small_part_of_the_probabilit
     settings = EVALUATE | {"bootstrap": 2, "seed": 1, "method": "vanilla"}
     made = {"out": vanilla, "extra": Path(vanilla).with_name("extra.json")}
     finished_run.step("evaluate", settings, confidences="stated.jsonl", surrogate="surrogate.csv", **made)
-    table = tables.fill(resolved(spec), metrics_file.collect([vanilla]) | read_in({cot: metrics()}), MODELS)
+    table = tables.fill(resolved(spec), metrics_file.read_all([vanilla]) | read_in({cot: metrics()}), MODELS)
     said = [note for note in table.notes if "says little" in note]
     assert said == ([f"{LITTLE} Small_LLM 1B: Vanilla {named}."] if named else [])
 

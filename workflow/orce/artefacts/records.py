@@ -116,7 +116,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.split, self.id
 
     def seen(self) -> "Seen":
-        """The answers to a tested question as a measured method sees them: without the judgements."""
+        """The answers to a tested question as a measured method sees them: without the judgements.
+        """
         assert isinstance(self.greedy, Greedy)
         greedy = {"answer": self.greedy.answer, "raw": self.greedy.raw}
         return cast(
@@ -146,7 +147,8 @@ class Seen(TypedDict):
 
 
 class Realised(msgspec.Struct, kw_only=True):
-    """A training question with its realised answer; a method's own training gets it as a mapping."""
+    """A training question with its realised answer; a method's own training gets it as a mapping.
+    """
 
     id: str
     prompt: Messages
@@ -192,8 +194,9 @@ class Pair(msgspec.Struct, kw_only=True):
 class Confidence(msgspec.Struct, kw_only=True):
     """A line of confidences.jsonl: a confidence in an answer, None for one that could not be read.
 
-    raw: what it was read from; a list of both replies after a second question (`retried`). mean, mode: of the distribution of a
-    confidence LLM; mass: its probability of the 101 values. spent: what a server counted for the chunk that begins here.
+    raw: what it was read from; a list of both replies after a second question (`retried`). mean,
+    mode: of the distribution of a confidence LLM; mass: its probability of the 101 values. spent:
+    what a server counted for the chunk that begins here.
     """
 
     id: str
