@@ -113,7 +113,7 @@ class Cell:
             raise BadInput(f"{self.folder}/samples.jsonl: no question {name!r}{hint}")
         sample = self.samples[name]
         example = self.example(sample)
-        task = tasks.get(store.facts(self.prompts(sample.split))["settings"]["task"])
+        task = tasks.get(store.manifest_facts(self.prompts(sample.split))["settings"]["task"])
         yield "id", f"{name}, split {sample.split}"
         for number, line in enumerate(task.question(example).splitlines()):
             yield "" if number else "question", line

@@ -116,8 +116,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.split, self.id
 
     def seen(self) -> "Seen":
-        """The answers to a tested question as a measured method sees them: without the judgements.
-        """
+        """The answers to a tested question as a measured method sees them: without the judgements."""
         assert isinstance(self.greedy, Greedy)
         greedy = {"answer": self.greedy.answer, "raw": self.greedy.raw}
         return cast(
@@ -147,8 +146,7 @@ class Seen(TypedDict):
 
 
 class Realised(msgspec.Struct, kw_only=True):
-    """A training question with its realised answer; a method's own training gets it as a mapping.
-    """
+    """A training question with its realised answer; a method's own training gets it as a mapping."""
 
     id: str
     prompt: Messages
