@@ -56,8 +56,8 @@ def pytest_unconfigure():
 
 
 def pytest_addoption(parser):
-    parser.addoption("--kills", type=int, default=6, help="how often test_kills.py kills the workflow")
-    parser.addoption("--leased", type=int, default=200, help="how many jobs test_lease.py starts and kills")
+    parser.addoption("--kills", type=int, default=4, help="how often test_kills.py kills the workflow")
+    parser.addoption("--leased", type=int, default=100, help="how many jobs test_lease.py starts and kills")
     parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
 
 

@@ -30,6 +30,7 @@ from orce.config import cells
 N, K = 6, 4  # questions, and samples of each beside the greedy answer
 LOOKING = "looking/task.py"
 Label = dict[str, Any]  # the keys of a question that say which answers are right
+Ways = dict[str, list[Label]]  # of each way of labelling, the label of every question
 Said = dict[str, list[tuple]]  # of each row, (answer, confidence) of every question
 
 
@@ -135,13 +136,13 @@ ABSENT = "absent"
 JUDGEMENTS = ("judged", "judged otherwise")
 
 
-def labellings(kind: Kind) -> dict[str, list[Label]]:
+def labellings(kind: Kind) -> Ways:
     """Every way of saying which answers are right: for each question the keys that say it."""
     references = [kind.references[i % len(kind.references)] for i in range(N)]
     replaced = [kind.replaced(i) for i in range(N)]
     right = [[text in kind.texts[:3] for text in kind.answers(i)] for i in range(N)]
     wrong = [[not each for each in marks] for marks in right]
-    ways: dict[str, list[Label]] = {ABSENT: [{}] * N}
+    ways: Ways = {ABSENT: [{}] * N}
     for way, named in zip(REFERENCES, (references, references[1:] + references[:1], replaced), strict=True):
         ways[way] = [kind.label(reference) for reference in named]
     for way, marks in zip(JUDGEMENTS, (right, wrong), strict=True):
@@ -215,32 +216,40 @@ def by_score(kind: Kind, labels: list[Label], rows: list[str]) -> Said:
     return said
 
 
-def by_configuration(kind: Kind, labels: list[Label], rows: list[str], model: Model = NONE) -> Said:
-    """The rows of a run of the workflow in a folder of its own."""
+def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model = NONE) -> dict[str, Said]:
+    """The rows of one run of the workflow, which has a data set and a model for each way of labelling."""
     root = Path(new_folder()).absolute()
     root.mkdir()
-    spec: dict[str, Any] = {"label": "M", "source": model.source(), "trains": False}
-    if model.given:
-        files.write_jsonl(root / "answers.jsonl", records(kind, labels))
-        spec["answers"] = {"path": str(root / "answers.jsonl")}
-    elif "server" in spec["source"]:
-        spec["api"] = {"logprobs": True}
-    own = {Path(row).stem: {"module": row} for row in rows if row.endswith(".py")}
-    told = own_config(
-        "asked",
-        dataset(kind, labels, root),
-        {"m": spec},
-        [Path(row).stem for row in rows],
-        methods=settings(rows) | own,
-        answers={"samples": K, "max_tokens": 6, "chunk": 32},
-    )
     (root / "looking").symlink_to(Path("looking").absolute())
-    made = {row: cells.Cell("asked", "m").confidences(Path(row).stem) for row in rows}
-    dry_run.make(root, told, *made.values())
-    said: Said = {}
-    for row, path in made.items():
-        lines = files.read_jsonl(root / path)
-        said[row] = [(line["answer"], line["confidence"]) for line in lines]
+    own = {Path(row).stem: {"module": row} for row in rows if row.endswith(".py")}
+    datasets, models, tables = {}, {}, {}
+    for way, labels in ways.items():
+        name = way.replace(" ", "-")
+        place = root / name
+        place.mkdir()
+        spec: dict[str, Any] = {"label": name, "source": model.source(), "trains": False}
+        if model.given:
+            files.write_jsonl(place / "answers.jsonl", records(kind, labels))
+            spec["answers"] = {"path": str(place / "answers.jsonl")}
+        elif "server" in spec["source"]:
+            spec["api"] = {"logprobs": True}
+        models[name] = spec
+        datasets[name] = {"splits": {"test": {"from": "test"}}} | dataset(kind, labels, place)
+        methods_shown = [Path(row).stem for row in rows]
+        tables[name] = {"kind": "main", "dataset": name, "models": [name], "methods": methods_shown}
+    first, *_ = datasets
+    asking = {"samples": K, "max_tokens": 6, "chunk": 32}
+    config = own_config(first, datasets[first], models, [], methods=settings(rows) | own, answers=asking)
+    config |= {"datasets": datasets, "tables": tables, "paper_tables": [*tables]}
+    made = {
+        (way, row): cells.Cell(name, name).confidences(Path(row).stem)
+        for way, name in zip(ways, datasets, strict=True)
+        for row in rows
+    }
+    dry_run.make(root, config, *made.values())
+    said: dict[str, Said] = {way: {} for way in ways}
+    for (way, row), path in made.items():
+        said[way][row] = [(line["answer"], line["confidence"]) for line in files.read_jsonl(root / path)]
     return said
 
 
@@ -280,8 +289,8 @@ def dataset(kind: Kind, labels: list[Label], root: Path) -> dict:
     if task == ARITHMETIC:
         lines = [line | {"reference": "".join(line["reference"][:1])} for line in lines]
     if task in (ARITHMETIC, WORLDFACTS):
-        path, task = task, f"my_{Path(task).name}"
-        (root / task).write_text(FROM_A_FILE.format(path=path))
+        (root / "my_task.py").write_text(FROM_A_FILE.format(path=task))
+        task = str(root / "my_task.py")
     files.write_jsonl(data, lines)
     return {"task": task, "source": {"path": str(data)}} | spec
 
@@ -298,15 +307,24 @@ def of_drop(kind: Kind, lines: list[dict], root: Path) -> dict:
     return {"task": "drop", "source": {"path": str(root)}, "splits": {"test": {"from": "validation"}}}
 
 
-DOORS: dict[str, Callable[..., Said]] = {
-    "python": by_python,
-    "measure": by_measure,
-    "score": by_score,
+def one_by_one(door: Callable[..., Said]) -> Callable[..., dict[str, Said]]:
+    """A door that is told of one way of labelling, called for each."""
+
+    def said(kind: Kind, ways: Ways, rows: list[str], **options) -> dict[str, Said]:
+        return {way: door(kind, labels, rows, **options) for way, labels in ways.items()}
+
+    return said
+
+
+DOORS: dict[str, Callable[..., dict[str, Said]]] = {
+    "python": one_by_one(by_python),
+    "measure": one_by_one(by_measure),
+    "score": one_by_one(by_score),
     "configuration": by_configuration,
 }
 
 
-def ways_at(door: str, name: str) -> dict[str, list[Label]]:
+def ways_at(door: str, name: str) -> Ways:
     """The ways in which a door can be told which answers are right."""
     left_out: tuple[str, ...] = ()
     if door == "configuration":  # whose data sets have references, or whose answers have judgements
@@ -319,15 +337,10 @@ def ways_at(door: str, name: str) -> dict[str, list[Label]]:
 # The promise
 
 
-def changed(read: Callable[[list[Label]], Said], ways: dict[str, list[Label]]) -> list[tuple[str, str]]:
+def changed(read: Callable[[Ways], dict[str, Said]], ways: Ways) -> list[tuple[str, str]]:
     """(row, way of labelling) wherever a row does not say what it says in the first way."""
-    first, *others = ways
-    usual = read(ways[first])
-    found = []
-    for way in others:
-        said = read(ways[way])
-        found += [(row, way) for row in said if said[row] != usual[row]]
-    return found
+    usual, *others = read(ways).items()
+    return [(row, way) for way, said in others for row in said if said[row] != usual[1][row]]
 
 
 def quick(names: Iterable[str], *first: str) -> list:
@@ -403,7 +416,7 @@ def test_what_weights_say_of_given_answers_is_the_same(door, name, weights):
 @pytest.mark.parametrize("name", ["contains", "choice", "drop", "a user's"])
 def test_a_trained_judge_states_the_same(name, finished):
     model = Model(options={"judge": str(finished / CELL / "sft"), "device": "cpu"})
-    read = functools.partial(by_python, KINDS[name], rows=["judge"], model=model)
+    read = functools.partial(DOORS["python"], KINDS[name], rows=["judge"], model=model)
     assert changed(read, ways_at("python", name)) == []
 
 
@@ -411,7 +424,7 @@ def test_a_trained_judge_states_the_same(name, finished):
 def test_samples_that_a_model_groups_have_the_same_confidences(name, direct):
     with server(KINDS[name]) as api:
         model = Model(options={"group_by": api.address, "server_model": "m"})
-        read = functools.partial(by_python, KINDS[name], rows=OF_SAMPLES, model=model)
+        read = functools.partial(DOORS["python"], KINDS[name], rows=OF_SAMPLES, model=model)
         assert changed(read, ways_at("python", name)) == []
 
 
@@ -426,7 +439,9 @@ def known(kind: Kind) -> list[dict]:
 
 @pytest.mark.parametrize("name", quick(KINDS, "contains"))
 def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_test(name):
-    read = functools.partial(by_python, KINDS[name], rows=CALIBRATED, model=Model(options={"fit": known(KINDS[name])}))
+    read = functools.partial(
+        DOORS["python"], KINDS[name], rows=CALIBRATED, model=Model(options={"fit": known(KINDS[name])})
+    )
     assert changed(read, ways_at("python", name)) == []
 
 
@@ -434,7 +449,7 @@ def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_
 @pytest.mark.parametrize("name", ["contains", "choice", "drop", "a user's"])
 def test_probes_do_not_depend_on_the_labels_of_the_test(name, weights):
     model = Model(weights, {"fit": known(KINDS[name]), "device": "cpu"})
-    read = functools.partial(by_python, KINDS[name], rows=PROBES, model=model)
+    read = functools.partial(DOORS["python"], KINDS[name], rows=PROBES, model=model)
     assert changed(read, ways_at("python", name)) == []
 
 
