@@ -24,7 +24,7 @@ from orce.text.marks import without_confidence
 __all__ = ["Judge", "load_judge"]
 READOUTS = ("stated", "mean", "mode")
 # the files of a hub model that are fetched beside its weights
-BESIDE = ["*.json", "*.jinja", "*.model", "*.txt"]
+BESIDE_WEIGHTS = ["*.json", "*.jinja", "*.model", "*.txt"]
 
 
 class AsGiven:
@@ -41,18 +41,22 @@ class AsGiven:
 
     @staticmethod
     def display(answer: str | None, record: Any) -> str:
-        if not record["choices"] or answer is None:
-            return "(no answer)" if answer is None else without_confidence(answer).strip()
-        letter = (
-            answer
-            if answer in [*choice.letters(record["choices"])]
-            else choice.chosen(answer, record)
-        )
+        if answer is None:
+            return "(no answer)"
+        if not record["choices"]:
+            return without_confidence(answer).strip()
+        letter = answer
+        if letter not in [*choice.letters(record["choices"])]:
+            letter = choice.chosen(answer, record)
         return answer if letter is None else choice.display(letter, record)
 
 
 class Judge:
-    """States confidences for question-answer records. Made by `load`, which documents the options."""
+    """States confidences for question-answer records. Made by `load_judge`, which documents the options.
+
+    readout: what `confidence` is, one of READOUTS. chunk: records in memory. longest: tokens that the model reads, if it
+    has a limit.
+    """
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
         from orce.judge.reader import TransformersReader
@@ -61,10 +65,12 @@ class Judge:
         if readout not in READOUTS:
             raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
         self.task: Any = AsGiven if task is None else tasks.get(task)
-        self.readout, self.chunk, self.reader = readout, chunk, TransformersReader(lm, batch_tokens)
+        self.readout = readout
+        self.chunk = chunk
+        self.reader = TransformersReader(lm, batch_tokens)
         config = lm.model.config
         limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
-        self.longest = min((limit for limit in limits if limit), default=None)  # tokens
+        self.longest = min(filter(None, limits), default=None)
 
     def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
         """The records with their confidences, in order, a chunk at a time: `records` may be endless.
@@ -79,36 +85,34 @@ class Judge:
         raw, retried: the model's reply (a second, constrained statement if the first could not be parsed)
         Raises BadInput naming the first record that is not of this form.
         """
-        numbered = enumerate(records, 1)
-        while chunk := [
-            (number, with_answer(record))
-            for number, record in itertools.islice(numbered, self.chunk)
-        ]:
-            for number, record in chunk:
+        records = iter(records)
+        number = 0
+        while chunk := [*map(with_answer, itertools.islice(records, self.chunk))]:
+            for record in chunk:
+                number += 1
                 try:
                     self.prompt(record)
                 except BadInput as error:
                     raise BadInput(f"record {number}: {error}") from None
-            yield from self.score([record for _, record in chunk])
+            yield from self.score(chunk)
 
     def score(self, records: list[dict]) -> list[dict]:
         """As calling the judge, for a list of records that are all in memory."""
         prompts = [self.prompt(record) for record in records]
-        answers = [
-            record["answer"] or ""
-            for record in records
-            if self.task is AsGiven and not record.get("choices")
-        ]
-        stating = sum(without_confidence(answer) != answer for answer in answers)
+        stating = 0
+        for record in records:
+            if self.task is AsGiven and not record.get("choices"):
+                answer = record["answer"] or ""
+                stating += without_confidence(answer) != answer
         process.tally(
             "had an answer that states its own confidence, which is taken off",
             stating,
             len(records),
         )
-        stated = self.reader.state(prompts, mode=self.readout == "mode")
+        statements = self.reader.state(prompts, mode=self.readout == "mode")
         return [
-            record | {"confidence": getattr(result, self.readout)} | result.written()
-            for record, result in zip(records, stated, strict=True)
+            record | {"confidence": getattr(statement, self.readout)} | statement.to_json()
+            for record, statement in zip(records, statements, strict=True)
         ]
 
     def prompt(self, record: dict) -> Messages:
@@ -116,7 +120,7 @@ class Judge:
         from orce.judge.reader import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
-        check(record)
+        check_record(record)
         try:
             shown: Any = {"context": None, "choices": None} | record
             messages = tasks.judge_prompt(self.task, shown, record["answer"])
@@ -127,10 +131,9 @@ class Judge:
             ) from None
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
-        length = (
-            len(prompt_ids(self.reader.lm.tokenizer, messages, self.reader.lm.template_kwargs))
-            + STATEMENT_TOKENS
-        )
+        lm = self.reader.lm
+        ids = prompt_ids(lm.tokenizer, messages, lm.template_kwargs)
+        length = len(ids) + STATEMENT_TOKENS
         if self.longest is not None and length > self.longest:
             raise BadInput(f"takes {length} tokens; the model reads at most {self.longest}")
         return messages
@@ -140,13 +143,16 @@ def with_answer(record: dict) -> dict:
     """A record of given samples (orce.given.records) with the `answer` to judge: the greedy one, else the first sample."""
     if not isinstance(record, dict) or "answer" in record:
         return record
-    greedy, answers = record.get("greedy"), record.get("answers")
+    greedy = record.get("greedy")
+    if isinstance(greedy, dict):
+        return record | {"answer": greedy.get("answer")}
     if greedy is not None:
-        return record | {"answer": greedy.get("answer") if isinstance(greedy, dict) else greedy}
+        return record | {"answer": greedy}
+    answers = record.get("answers")
     return record | {"answer": answers[0]} if isinstance(answers, list) and answers else record
 
 
-def check(record: dict) -> None:
+def check_record(record: dict) -> None:
     """Raises BadInput if a record is not of the form that Judge reads."""
     if not isinstance(record, dict):
         raise BadInput(
@@ -155,12 +161,13 @@ def check(record: dict) -> None:
     for key in ("question", "answer"):
         if key not in record:
             raise BadInput(f"no key {key!r}; needed keys are question, answer")
-    question, choices = record["question"], record.get("choices")
+    question = record["question"]
     if not isinstance(question, str) or not question.strip():
         raise BadInput(f"'question' is {question!r}; expected a text that is not empty")
     for key in ("answer", "context"):
         if not isinstance(record.get(key), str | None):
             raise BadInput(f"{key!r} is {record[key]!r}; expected a text, or null for none")
+    choices = record.get("choices")
     texts = isinstance(choices, list) and all(isinstance(text, str) for text in choices)
     if choices is not None and not (texts and 2 <= len(choices) <= 26):
         raise BadInput(
@@ -195,7 +202,7 @@ def load_judge(
     """A Judge that asks a confidence LLM. Raises BadInput if there are no such weights."""
     from orce.llm import language_model
 
-    folder = None if model is None else located(str(model))
+    folder = None if model is None else local_folder(str(model))
     if folder is not None:
         store.verify_folder(folder, partial=True)
     elif base is None:
@@ -219,20 +226,20 @@ def model_settings(
 
     recorded: dict[str, Any] = {}
     if folder is not None and (folder / "manifest.json").exists():
-        recorded = (
-            store.read_manifest(folder / "manifest.json").get("settings", {}).get("model", {})
-        )
+        manifest = store.read_manifest(folder / "manifest.json")
+        recorded = manifest.get("settings", {}).get("model", {})
     device = language_model.device_or_free(device)
-    source = (
-        as_source(str(base)) if base or folder is None else _base(folder, recorded.get("source"))
-    )
+    if base or folder is None:
+        source = as_source(str(base))
+    else:
+        source = _source_below(folder, recorded.get("source"))
+    if template_kwargs is None:
+        template_kwargs = recorded.get("template_kwargs")
     return Model(
         source=from_mapping(Source, source),
         device=device,
         dtype=dtype or recorded.get("dtype") or ("float32" if device == "cpu" else "bfloat16"),
-        template_kwargs=recorded.get("template_kwargs")
-        if template_kwargs is None
-        else template_kwargs,
+        template_kwargs=template_kwargs,
     )
 
 
@@ -255,7 +262,7 @@ def as_source(name: str) -> dict[str, Any]:
     return {"hub": hub, "revision": revision or None}
 
 
-def located(model: str) -> Path:
+def local_folder(model: str) -> Path:
     """The local folder of a model, fetched from the hub if it is not one already."""
     source = as_source(model)
     if "path" in source:
@@ -263,7 +270,7 @@ def located(model: str) -> Path:
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 
     try:
-        return snapshot(source["hub"], source["revision"])
+        return fetch_snapshot(source["hub"], source["revision"])
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError) as error:
         reason = str(error).splitlines()[0]
         raise BadInput(
@@ -271,28 +278,27 @@ def located(model: str) -> Path:
         ) from None
 
 
-def snapshot(hub: str, revision: str | None = None) -> Path:
+def fetch_snapshot(hub: str, revision: str | None = None) -> Path:
     """The folder of a hub model in the cache, fetched with the weights that its index names. Another copy of these, in a folder
     (original/) or of another program (consolidated*), would double the download."""
     from huggingface_hub import snapshot_download
 
-    def fetched(names: Iterable[str]) -> Path:
-        leave = ["*/*", "consolidated*"]
-        return Path(
-            snapshot_download(
-                hub, revision=revision, allow_patterns=[*names], ignore_patterns=leave
-            )
+    def fetch(names: Iterable[str]) -> Path:
+        folder = snapshot_download(
+            hub,
+            revision=revision,
+            allow_patterns=[*names],
+            ignore_patterns=["*/*", "consolidated*"],
         )
+        return Path(folder)
 
-    index = fetched(BESIDE) / "model.safetensors.index.json"
-    return fetched(
-        {*json.loads(index.read_text())["weight_map"].values()}
-        if index.exists()
-        else ["*model.safetensors"]
-    )
+    index = fetch(BESIDE_WEIGHTS) / "model.safetensors.index.json"
+    if not index.exists():
+        return fetch(["*model.safetensors"])
+    return fetch({*json.loads(index.read_text())["weight_map"].values()})
 
 
-def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
+def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
     from orce.llm.language_model import is_adapter
 
@@ -309,7 +315,8 @@ def _base(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     if "hub" in source:
         return source
     # A relative path starts where the workflow ran, which is above its results.
-    for path in (root / source["path"] for root in (*folder.resolve().parents, Path())):
+    for root in (*folder.resolve().parents, Path()):
+        path = root / source["path"]
         if path.is_dir():
             return {"path": str(path)}
     if not recorded and isinstance(name, str) and name.count("/") <= 1:

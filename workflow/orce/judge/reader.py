@@ -8,7 +8,7 @@ however the tokenizer splits numbers: "0.9" is not 0 percent, nor "105" 10.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,9 +27,8 @@ from orce.runtime import process
 Sample = Callable[[int, np.ndarray], list[int]]
 # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
 STATEMENT_TOKENS = 12
-# of the 101 values' probability: less likely ones are not fed to the model to know whether the turn
-# ends there
-SHARE = 1e-3
+# Values with a smaller share of the 101 values' probability skip the forward pass for P(end of turn).
+SKIP_BELOW = 1e-3
 
 
 @cache
@@ -43,15 +42,18 @@ def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
         tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
         for percent in range(101)
     ]
-    plain = TokenTrie.of(values)
-    ends = [[tokenizer.eos_token_id] * bool(plain.children(path[-1])) for path in plain.paths]
-    whole = [] if ended is None else [completion_ids(tokenizer, statement(ended))]
-    return TokenTrie.of([ids + end for ids, end in zip(values, ends, strict=True)] + whole)
+    without_ends = TokenTrie.of(values)
+    for ids, path in zip(values, without_ends.paths, strict=True):
+        if without_ends.children(path[-1]):
+            ids.append(tokenizer.eos_token_id)
+    if ended is not None:
+        values.append(completion_ids(tokenizer, statement(ended)))
+    return TokenTrie.of(values)
 
 
 def greedy_value(logprobs: list[float], trie: TokenTrie) -> int:
-    """The percent that greedy decoding, constrained to the trie of valid statements, states; of each node's log P."""
-    node = -1
+    """The percent of greedy decoding that is constrained to a trie of valid statements; logprobs: of each node's token."""
+    node = -1  # the end of the prompt
     while children := trie.children(node):
         node = max(children, key=logprobs.__getitem__)
     return [path[-1] for path in trie.paths].index(node)
@@ -92,7 +94,7 @@ class Reading:
         return float(np.exp(self.logprobs.astype(float)).sum())
 
 
-class Stated(NamedTuple):
+class Statement(NamedTuple):
     """What a confidence LLM states, the mean and mode of its distribution, and its mass: the probability of a valid value."""
 
     stated: float
@@ -102,26 +104,32 @@ class Stated(NamedTuple):
     retried: bool
     mode: float | UnsetType = UNSET
 
-    def written(self) -> dict[str, Any]:
-        return {key: value for key, value in self._asdict().items() if value is not UNSET}
+    def to_json(self) -> dict[str, Any]:
+        record = self._asdict()
+        if self.mode is UNSET:
+            del record["mode"]
+        return record
 
 
 class TransformersReader(CachedModel):
     def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
         super().__init__(lm, batch_tokens)
         self.trie = value_trie(lm.tokenizer)
-        self._before = self.trie.before()
         self._end = lm.tokenizer.eos_token_id
-        ended = [self.trie.tokens[path[-1]] == self._end for path in self.trie.paths]
-        self._leaves = np.flatnonzero(np.logical_not(ended))
-        self._ends = [
-            self.trie.children(self.trie.paths[percent][-2]) for percent in np.flatnonzero(ended)
-        ]
+        # Values that a longer one continues have the turn's end in their path; the others are leaves (see value_trie).
+        self._leaves = []
+        # after such a value: the node of the end, and the nodes of longer values
+        self._ends = []
+        for percent, path in enumerate(self.trie.paths):
+            if self.trie.tokens[path[-1]] == self._end:
+                self._ends.append(self.trie.children(path[-2]))
+            else:
+                self._leaves.append(percent)
 
     def state(
         self, prompts: Sequence[Messages], constrained: bool = False, mode: bool = False
-    ) -> list[Stated]:
-        """Stated confidences.
+    ) -> list[Statement]:
+        """One Statement for each prompt.
 
         The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
         the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
@@ -129,27 +137,37 @@ class TransformersReader(CachedModel):
         The log counts the prompts where free text and constrained decoding differ, and the prompts of little mass. Raises BadInput for
         probabilities that are not finite.
         """
-        stated, differ = [], 0
+        statements = []
+        differ = 0
         for reading in self.read(prompts, state_text=not constrained):
-            if not math.isfinite(mean := reading.mean):
+            mean = reading.mean
+            if not math.isfinite(mean):
                 remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
                 raise BadInput(
                     f"the confidence LLM's probabilities are not finite numbers; {remedy}"
                 )
-            raw, confidence = reading.text or "", reading.stated
-            if retried := confidence is None:
+            decoded = reading.greedy / 100
+            confidence = reading.stated
+            raw = reading.text or ""
+            retried = confidence is None
+            if confidence is None:
+                confidence = decoded
                 again = statement(reading.greedy)
-                raw, confidence = again if constrained else [raw, again], reading.greedy / 100
-            differ += confidence != reading.greedy / 100
-            kept = reading.mode if mode else UNSET
-            stated.append(Stated(confidence, mean, reading.mass, raw, retried, kept))
+                raw = again if constrained else [raw, again]
+            differ += confidence != decoded
+            optional_mode = reading.mode if mode else UNSET
+            statements.append(
+                Statement(confidence, mean, reading.mass, raw, retried, optional_mode)
+            )
         process.tally(
             "have another value in free text than by constrained decoding", differ, len(prompts)
         )
-        few = sum(little_mass(record.mass) for record in stated)
-        named = f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent"
-        process.tally(named, few, len(prompts))
-        return stated
+        process.tally(
+            f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent",
+            sum(little_mass(record.mass) for record in statements),
+            len(prompts),
+        )
+        return statements
 
     def read(
         self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None
@@ -160,93 +178,102 @@ class TransformersReader(CachedModel):
     def read_ids(
         self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None
     ) -> list[Reading]:
+        """As `read`, of prompts that are token ids."""
+        read_batch = partial(self._read_batch, state_text, sample)
+        return self.compute(ids, len(self.trie.inner), read_batch)
+
+    def _read_batch(
+        self, state_text: bool, sample: Sample | None, batch: list[int], cache: KVCache
+    ) -> list[Reading]:
+        """The readings of the B prompts in a cache, by two forward passes after the prompts; `batch` has their indices."""
+        # 1. All inner nodes of the trie in one pass: logits [B, 1 + inner nodes, V] predict the token of every node.
         trie = self.trie
+        size = len(batch)
+        inner = cache.extend([trie.branches] * size).unflatten(0, (size, -1))
+        logits = torch.cat([cache.logits.unsqueeze(1), inner], dim=1)
+        row = torch.tensor(trie.logit_rows, device=logits.device).expand(size, -1)
+        token = torch.tensor(trie.tokens, device=logits.device).expand(size, -1)
+        nodes = token_logprobs(logits, row, token)  # [B, N]
+        likeliest = (logits.argmax(-1).gather(1, row) == token).tolist()
 
-        def work(batch: list[int], cache: KVCache) -> list[Reading]:
-            following = cache.extend([trie.branches()] * len(batch)).unflatten(0, (len(batch), -1))
-            # [B, 1 + inner nodes, V]
-            logits = torch.cat([cache.logits.unsqueeze(1), following], dim=1)
-            row, token = (
-                torch.tensor(each, device=logits.device).expand(len(batch), -1)
-                for each in (trie.logit_rows, trie.tokens)
-            )
-            nodes = token_logprobs(logits, row, token)
-            begun, constrained = self._values(nodes), self._constrained(nodes)
-            greedy = [greedy_value(each, trie) for each in constrained.tolist()]
-            sampled = [[] for _ in batch]
-            if sample is not None:
-                sampled = [
-                    sample(i, each)
-                    for i, each in zip(batch, self._values(constrained), strict=True)
-                ]
-            certain = (logits.argmax(-1).gather(1, row) == token).tolist()
-            fed = [self._fed(*each) for each in zip(begun, greedy, sampled, strict=True)]
-            readings = []
-            for b, after in enumerate(self._logits_after(cache, fed)):
-                turns, ends = begun[b].copy(), after[:, self._end] - after.logsumexp(-1)
-                turns[fed[b]] += ends.double().cpu().numpy()
-                usual = np.logaddexp.reduce(turns[fed[b]]) - np.logaddexp.reduce(begun[b][fed[b]])
-                # unlikely: taken to end as the others do
-                turns[np.setdiff1d(self._leaves, fed[b])] += usual
-                freely = state_text and self._freely(greedy[b], certain[b], fed[b], after)
-                text, drawn = statement(greedy[b]) if freely else None, turns[sampled[b]].tolist()
-                readings.append(
-                    Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn)
-                )
-            if state_text:
-                self._add_texts(cache, readings)
-            return readings
+        # 2. What is stated if only the 101 statements are valid.
+        constrained = self._constrained(nodes)
+        greedy = [greedy_value(logprobs, trie) for logprobs in constrained.tolist()]
+        sampled = [[] for _ in batch]
+        if sample is not None:
+            distributions = self._values(constrained)
+            sampled = [sample(i, each) for i, each in zip(batch, distributions, strict=True)]
 
-        return self.computed(ids, len(trie.inner), work)
+        # 3. Does the turn end after a leaf? One pass over the leaves that count.
+        begun = self._values(nodes)  # log P of the values' tokens, at leaves whatever follows them
+        fed = [self._fed(*each) for each in zip(begun, greedy, sampled, strict=True)]
+        readings = []
+        for b, after in enumerate(self._logits_after(cache, fed)):
+            ends = after[:, self._end] - after.logsumexp(-1)
+            turns = begun[b].copy()
+            turns[fed[b]] += ends.double().cpu().numpy()
+            # The leaves that skipped the pass are taken to end as often as the others do together.
+            usual = np.logaddexp.reduce(turns[fed[b]]) - np.logaddexp.reduce(begun[b][fed[b]])
+            turns[np.setdiff1d(self._leaves, fed[b])] += usual
+            text = None
+            if state_text and self._is_free_text(greedy[b], likeliest[b], fed[b], after):
+                text = statement(greedy[b])
+            drawn = turns[sampled[b]].tolist()
+            readings.append(Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn))
+
+        # 4. The free greedy text of the prompts whose text is not known yet.
+        if state_text:
+            self._add_texts(cache, readings)
+        return readings
 
     def _constrained(self, nodes: torch.Tensor) -> torch.Tensor:
         """log P of the nodes [B, N], the end after a value being whatever is not the next digit of a longer one."""
         nodes = nodes.clone()
         for end, *longer in self._ends:
+            # 1 - P(longer values), kept above 0 where they have all of the probability.
             nodes[:, end] = torch.log1p(-nodes[:, longer].exp().sum(1).clamp(max=1 - 1e-7))
         return nodes
 
     def _values(self, nodes: torch.Tensor) -> np.ndarray:
         """log P of the 101 paths, float64 [B, 101]."""
-        return (
-            torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1)
-            .double()
-            .cpu()
-            .numpy()
-        )
+        sums = torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1)
+        return sums.double().cpu().numpy()
 
     def _fed(self, begun: np.ndarray, greedy: int, sampled: list[int]) -> list[int]:
         """The leaves after which the turn's end is computed: the likely ones, and those that are stated or sampled."""
-        likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SHARE))
-        # likely or not: the end after others is taken from some
+        likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SKIP_BELOW))
+        # Always at least one leaf: its end probability stands in for the skipped ones.
         first = self._leaves[begun[self._leaves].argmax()]
         return np.intersect1d(self._leaves, [first, *likely, greedy, *sampled]).tolist()
 
-    def _freely(
-        self, percent: int, certain: list[bool], fed: list[int], after: torch.Tensor
+    def _is_free_text(
+        self, percent: int, likeliest: list[bool], fed: list[int], after: torch.Tensor
     ) -> bool:
         """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest, and so is the end."""
-        ended = percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
-        return ended and all(certain[node] for node in self.trie.paths[percent])
+        if not all(likeliest[node] for node in self.trie.paths[percent]):
+            return False
+        # A value that is not a leaf has the end in its path.
+        return percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
 
     def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
+        """Set the text of the readings without one, by greedy decoding of at most STATEMENT_TOKENS tokens."""
         cache.drop_appended()
         rest = [i for i, reading in enumerate(readings) if reading.text is None]
         if not rest:
             return
         cache.keep_rows(rest)
-        samplers = [TokenSampler(0, 0, 1.0) for _ in rest]
-        branches = sample_continuations(cache, samplers, 1, STATEMENT_TOKENS, self.lm.ends)
-        texts = self.lm.tokenizer.batch_decode(
-            [branch.tokens for (branch,) in branches], skip_special_tokens=True
-        )
+        greedy = [TokenSampler(seed=0, temperature=0, top_p=1.0) for _ in rest]
+        branches = sample_continuations(cache, greedy, 1, STATEMENT_TOKENS, self.lm.ends)
+        tokens = [branch.tokens for (branch,) in branches]
+        texts = self.lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
         for i, text in zip(rest, texts, strict=True):
             readings[i].text = text
 
     def _logits_after(self, cache: KVCache, percents: list[list[int]]) -> tuple[torch.Tensor, ...]:
         """Logits of what follows some leaves of each prompt, where the trie's inner nodes are cached: B x [values, V]."""
-        nodes = [[self.trie.paths[percent][-1] for percent in mine] for mine in percents]
-        logits = cache.extend(
-            [[(self.trie.tokens[node], self._before[node]) for node in mine] for mine in nodes]
-        )
-        return logits.split([len(mine) for mine in nodes])
+        branches = []
+        for leaves in percents:
+            nodes = [self.trie.paths[percent][-1] for percent in leaves]
+            branches.append([(self.trie.tokens[node], self.trie.ancestors[node]) for node in nodes])
+        logits = cache.extend(branches)
+        return logits.split([len(leaves) for leaves in percents])

@@ -48,18 +48,25 @@ class KVCache:
         """Compute the prompts (token ids). Raises BadInput if the model's attention is not supported."""
         if not model._supports_attention_backend:
             raise BadInput(f"{type(model).__name__} {OWN_ATTENTION}; {REMEDY}")
-        self.model, self.device = model, next(model.parameters()).device
+        self.model = model
+        self.device = next(model.parameters()).device
         self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
-        self.longest, self.appended = max(map(len, prompts)), 0
-        shared, cache = common_prefix(prompts), DynamicCache()
+        self.longest = max(map(len, prompts))
+        self.appended = 0
+        cache = DynamicCache()
+        shared = common_prefix(prompts)
         if shared:
             self._forward([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
             cache.batch_repeat_interleave(len(prompts))
         self.logits = self._prefill(prompts, shared, cache)
         layers: list[Any] = cache.layers
-        pairs = [(layer.keys, layer.values) for layer in layers]
-        self.shared = [tuple(both[0, :, :shared].contiguous() for both in pair) for pair in pairs]
-        self.own = [tuple(both[:, :, shared:].contiguous() for both in pair) for pair in pairs]
+        self.shared: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.own: list[tuple[torch.Tensor, torch.Tensor]] = []
+        for layer in layers:
+            prefix = (layer.keys[0, :, :shared], layer.values[0, :, :shared])
+            rest = (layer.keys[:, :, shared:], layer.values[:, :, shared:])
+            self.shared.append((prefix[0].contiguous(), prefix[1].contiguous()))
+            self.own.append((rest[0].contiguous(), rest[1].contiguous()))
 
     def _prefill(self, prompts, shared, cache) -> torch.Tensor:
         """Compute what follows the shared prefix, padded on the left."""
@@ -67,10 +74,8 @@ class KVCache:
         ids, positions, real = torch.zeros(3, len(prompts), width, dtype=torch.long)
         for b, prompt in enumerate(prompts):
             own = slice(self.longest - len(prompt), None)
-            ids[b, own], positions[b, own] = (
-                torch.tensor(prompt[shared:]),
-                torch.arange(shared, len(prompt)),
-            )
+            ids[b, own] = torch.tensor(prompt[shared:])
+            positions[b, own] = torch.arange(shared, len(prompt))
             real[b, own] = True
         real = real.bool()
         self.real = real.to(self.device)
@@ -78,22 +83,21 @@ class KVCache:
         # padding attends to itself: a softmax over nothing would be nan
         visible |= torch.eye(width, dtype=torch.bool)
         prefix = torch.ones(len(prompts), width, shared, dtype=torch.bool)
-        mask = additive_mask(
-            torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device), self.model.dtype
-        )
+        visible = torch.cat([prefix, visible], dim=2).unsqueeze(1).to(self.device)
+        mask = additive_mask(visible, self.model.dtype)
         # A tensor, not an int: a slice would make the LM head reread its weights for every row.
         last = torch.tensor([width - 1])
         return self._forward(ids, positions, cache, last, attention_mask=mask)[:, 0]
 
     @torch.inference_mode()
-    def _forward(self, ids, positions, cache, keep, **more) -> torch.Tensor:
+    def _forward(self, ids, positions, cache, keep, **options) -> torch.Tensor:
         return self.model(
             input_ids=torch.as_tensor(ids, device=self.device),
             position_ids=positions.to(self.device),
             past_key_values=cache,
             use_cache=True,
             logits_to_keep=keep,
-            **more,
+            **options,
         ).logits.float()
 
     def extend(self, branches: Sequence[Sequence[tuple[int, Any]]]) -> torch.Tensor:
@@ -102,20 +106,32 @@ class KVCache:
         branches: for each prompt its new tokens, each with the columns (a list or an array) of the tokens that come
         between the prompt and it. The i-th new token of a prompt becomes column appended + i.
         """
-        flat = [(row, i, *new) for row, mine in enumerate(branches) for i, new in enumerate(mine)]
-        rows, offsets, tokens, before = zip(*flat, strict=True)
+        rows: list[int] = []
+        offsets: list[int] = []
+        tokens: list[int] = []
+        between: list[Any] = []  # columns between the prompt and the token
+        for row, new in enumerate(branches):
+            for offset, (token, columns) in enumerate(new):
+                rows.append(row)
+                offsets.append(offset)
+                tokens.append(token)
+                between.append(columns)
         # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in row[t].
-        self.row, self.place = (torch.tensor(each, device=self.device) for each in (rows, offsets))
+        self.row = torch.tensor(rows, device=self.device)
+        self.place = torch.tensor(offsets, device=self.device)
         self.width = max(map(len, branches))
-        visible = np.zeros((len(flat), self.appended + self.width), dtype=bool)
-        for seen, offset, columns in zip(visible, offsets, before, strict=True):
-            seen[columns] = seen[self.appended + offset] = True
-        depth = list(map(len, before))
+        visible = np.zeros((len(tokens), self.appended + self.width), dtype=bool)
+        for seen, offset, columns in zip(visible, offsets, between, strict=True):
+            seen[columns] = True
+            seen[self.appended + offset] = True
+        depth = list(map(len, between))
         check_window(self.model.config, self.longest + max(depth) + 1, REMEDY)
         mask = torch.cat([self.real[self.row], torch.from_numpy(visible).to(self.device)], dim=1)
         positions = self.lengths[self.row] + torch.tensor(depth, device=self.device)
+        # For this pass alone: prompts run through the model's usual attention.
         config = self.model.config
-        usual, config._attn_implementation = config._attn_implementation, ATTENTION
+        usual = config._attn_implementation
+        config._attn_implementation = ATTENTION
         try:
             logits = self._forward(
                 [tokens], positions.unsqueeze(0), self, len(tokens), branches=(self, mask)
@@ -127,9 +143,12 @@ class KVCache:
 
     def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
         """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
-        new = (self.pad(packed[0].transpose(0, 1)) for packed in (keys, values))
-        self.own[layer] = tuple(
-            torch.cat(both, dim=2) for both in zip(self.own[layer], new, strict=True)
+        own_keys, own_values = self.own[layer]
+        new_keys = self.pad(keys[0].transpose(0, 1))
+        new_values = self.pad(values[0].transpose(0, 1))
+        self.own[layer] = (
+            torch.cat([own_keys, new_keys], dim=2),
+            torch.cat([own_values, new_values], dim=2),
         )
         return self.own[layer]
 
@@ -140,19 +159,21 @@ class KVCache:
         return padded
 
     def drop_appended(self) -> None:
-        self.own = [
-            tuple(kept[:, :, : kept.size(2) - self.appended] for kept in pair) for pair in self.own
-        ]
+        """Forget all columns after the prompts."""
+        for layer, (keys, values) in enumerate(self.own):
+            end = keys.size(2) - self.appended
+            self.own[layer] = (keys[:, :, :end], values[:, :, :end])
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
+        """Forget all prompts but some."""
         index = torch.tensor(rows, device=self.device)
-        self.own = [tuple(kept[index.to(kept.device)] for kept in pair) for pair in self.own]
-        self.lengths, self.real, self.logits = (
-            self.lengths[index],
-            self.real[index],
-            self.logits[index],
-        )
+        for layer, (keys, values) in enumerate(self.own):
+            here = index.to(keys.device)  # the layers may be on several devices
+            self.own[layer] = (keys[here], values[here])
+        self.lengths = self.lengths[index]
+        self.real = self.real[index]
+        self.logits = self.logits[index]
 
 
 def branch_attention(
@@ -170,7 +191,8 @@ def branch_attention(
     cache, visible = branches
     shared_keys, shared_values = cache.shared[module.layer_idx]
     heads, shared, size = shared_keys.shape
-    groups, t = query.size(1) // heads, query.size(2)
+    groups = query.size(1) // heads
+    t = query.size(2)
     q = query[0].view(heads, groups, t, size) * (size**-0.5 if scaling is None else scaling)
 
     def by_token(x):  # [heads, groups * T, N] -> [T, heads, groups, N]
@@ -194,7 +216,7 @@ AttentionInterface.register(ATTENTION, branch_attention)
 
 
 # (the indices of a batch, its cache) -> a result for each
-Work = Callable[[list[int], KVCache], Iterable]
+OfBatch = Callable[[list[int], KVCache], Iterable]
 
 
 class CachedModel:
@@ -208,10 +230,8 @@ class CachedModel:
         """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding window."""
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
-        known, highest = (
-            self.lm.model.get_input_embeddings().num_embeddings,
-            max(map(max, ids), default=0),
-        )
+        known = self.lm.model.get_input_embeddings().num_embeddings
+        highest = max(map(max, ids), default=0)
         if highest >= known:
             token = f"{self.lm.tokenizer.decode([highest])!r} is token {highest} of the tokenizer"
             raise BadInput(
@@ -219,27 +239,29 @@ class CachedModel:
             )
         return ids
 
-    def computed(
-        self, ids: list[list[int]], more: int, work: Work, parts: Callable = lambda batch: [batch]
+    def compute(
+        self,
+        ids: list[list[int]],
+        more: int,
+        of_batch: OfBatch,
+        split_batch: Callable[[list[int]], list[list[int]]] = lambda batch: [batch],
     ) -> list[Any]:
-        """For each prompt its result of `work`. more: tokens that will follow each. parts: cuts a batch into smaller ones."""
+        """For each prompt its result, of `of_batch`. more: tokens that will follow each. split_batch: cuts a batch into
+        smaller ones."""
         results: dict[int, Any] = {}
-        for batch in (
-            smaller
-            for whole in padded_batches(ids, self.batch_tokens, more)
-            for smaller in parts(whole)
-        ):
-            results |= zip(
-                batch, work(batch, KVCache(self.lm.model, [ids[i] for i in batch])), strict=True
-            )
+        for padded in padded_batches(ids, self.batch_tokens, more):
+            for batch in split_batch(padded):
+                cache = KVCache(self.lm.model, [ids[i] for i in batch])
+                results |= zip(batch, of_batch(batch, cache), strict=True)
         return [results[i] for i in range(len(ids))]
 
     def close(self) -> None:
         self.lm = None
 
 
-def fits(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
+def check_fits(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
     """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the sliding window of a model."""
     config = config_of(settings["source"])
     if sliding_window(config) is not None:
-        check_window(config, max(prompt_lengths(settings, prompts), default=0) + max_tokens, REMEDY)
+        longest = max(prompt_lengths(settings, prompts), default=0)
+        check_window(config, longest + max_tokens, REMEDY)

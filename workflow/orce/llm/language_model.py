@@ -70,16 +70,14 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     expected = "expected a model folder in the Hugging Face format"
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; {expected}")
-    if not any(
-        (folder / name).exists() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")
-    ):
+    tokenizers = ("tokenizer.json", "tokenizer.model", "vocab.json")
+    if not any((folder / name).exists() for name in tokenizers):
         raise BadInput(
             f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights"
         )
     if not any(folder.glob("*.safetensors")):
-        pickled = "".join(
-            f". {path.name} is not read: {PICKLED}" for path in [*folder.glob("*.bin")][:1]
-        )
+        pickles = [*folder.glob("*.bin")]
+        pickled = f". {pickles[0].name} is not read: {PICKLED}" if pickles else ""
         raise BadInput(f"{folder}: no weights (*.safetensors); {expected}{pickled}")
     return str(folder), None
 
@@ -121,10 +119,8 @@ def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> 
     """Tokens of each prompt, for a model whose weights are not loaded yet."""
     model = from_mapping(Model, settings)
     tokenizer, _ = vocabulary(model.source, model.template_kwargs or None)
-    return [
-        len(ids)
-        for ids in prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)
-    ]
+    ids = prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)
+    return list(map(len, ids))
 
 
 def device_or_free(name: str | None) -> str:
@@ -149,13 +145,14 @@ def load(
     keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for whatever
     is missing, broken or cannot be used.
     """
-    chosen = from_mapping(Model, settings)
+    wanted = from_mapping(Model, settings)
     adapter = weights if weights is not None and is_adapter(weights) else None
-    source = chosen.source if weights is None or adapter else Source(path=weights)
-    template_kwargs = chosen.template_kwargs or {}
+    source = wanted.source if weights is None or adapter else Source(path=weights)
+    template_kwargs = wanted.template_kwargs or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
     path, revision = origin(source)
-    device, rank = torch.device(chosen.device), os.environ.get("LOCAL_RANK")
+    device = torch.device(wanted.device)
+    rank = os.environ.get("LOCAL_RANK")
     if device.type == "cpu":
         process.keep_memory()
     elif rank is not None:  # a launcher has started several processes
@@ -163,7 +160,7 @@ def load(
     several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
     # The layers of a model to read are spread over the GPUs of a job.
     spread: dict[str, Any] = {"device_map": "balanced"} if several and not trainable else {}
-    model: Any = pretrained(path, revision, dtype=getattr(torch, chosen.dtype), **spread)
+    model: Any = pretrained(path, revision, dtype=getattr(torch, wanted.dtype), **spread)
     use_blocks(model)
     if not spread:
         model.to(device)
@@ -172,7 +169,7 @@ def load(
         if not trainable:
             # Whether rounding the merged weights would undo more than a tenth of the adapter's training.
             moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
-            apart = chosen.dtype != "float32" and moved["merged"] > moved["trained"] / 10
+            apart = wanted.dtype != "float32" and moved["merged"] > moved["trained"] / 10
             model = model.get_base_model() if apart else model.merge_and_unload()
     model.train(trainable)
     process.resume_collection()
@@ -247,7 +244,8 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
     at their start, which changes nothing, what a folder lacks, and leaves out what the model has no place for."""
     from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftConfig, PeftModel
 
-    folder, base = Path(adapter), model.config.name_or_path or "the model"
+    folder = Path(adapter)
+    base = model.config.name_or_path or "the model"
     # A pickle can run code, and so can a module that a config names.
     if not (folder / "adapter_model.safetensors").exists():
         raise BadInput(
@@ -274,7 +272,8 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
     # PEFT counts those of another shape among them
     missing = {_saved(key) for key in found.missing_keys}
     shapes = {key: (theirs[key], ours[key]) for key in missing & theirs.keys()}
-    if problems := unfit(missing - shapes.keys(), map(_saved, found.unexpected_keys), shapes):
+    problems = unfit(missing - shapes.keys(), map(_saved, found.unexpected_keys), shapes)
+    if problems:
         remedy = "save all of it by save_pretrained of peft, and load it over the model that it was trained on"
         raise BadInput(f"{adapter}: the adapter does not fit {base}: {problems}; {remedy}")
     return wrapped
@@ -294,12 +293,13 @@ def unfit(
         for key, (theirs, ours) in shapes.items()
     ]
     kinds = {"missing": missing, "unknown to the model": unknown, "of another shape": shaped}
-    listed = {what: sorted(keys) for what, keys in kinds.items()}
-    return "; ".join(
-        f"{len(keys)} {what} ({', '.join(keys[:NAMED])}{', ...' if len(keys) > NAMED else ''})"
-        for what, keys in listed.items()
-        if keys
-    )
+    problems = []
+    for what, keys in kinds.items():
+        keys = sorted(keys)
+        if keys:
+            first = [*keys[:NAMED], *(["..."] if len(keys) > NAMED else [])]
+            problems.append(f"{len(keys)} {what} ({', '.join(first)})")
+    return "; ".join(problems)
 
 
 @contextlib.contextmanager
@@ -338,9 +338,10 @@ def is_adapter(folder) -> bool:
 def sort_sets(folder) -> None:
     """Sort what peft keeps as sets, such as target_modules: their order differs from process to process."""
     path = Path(folder) / "adapter_config.json"
-    if path.exists():
-        config = json.loads(path.read_text())
-        for key, value in config.items():
-            if isinstance(value, list) and all(isinstance(item, str) for item in value):
-                config[key] = sorted(value)
-        files.write_json(path, config)
+    if not path.exists():
+        return
+    config = json.loads(path.read_text())
+    for key, value in config.items():
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            config[key] = sorted(value)
+    files.write_json(path, config)

@@ -16,7 +16,7 @@ from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages, text_ids
 from orce.llm.kv_cache import CachedModel, KVCache
-from orce.llm.trie import TokenTrie, cut
+from orce.llm.trie import TokenTrie, group_by_budget
 from orce.runtime import process
 from orce.settings.stage import Encoder as EncoderSettings
 
@@ -32,31 +32,29 @@ class Scorer(CachedModel):
     ) -> list[list[list[float]]]:
         """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token]. A
         continuation is the text of an assistant's turn, without its end. An empty text has no tokens."""
-        tries = [
-            TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts])
-            for texts in continuations
-        ]
-        ids = self.ids(
-            prompts, max((len(path) for trie in tries for path in trie.paths), default=0)
-        )
+        tries = []
+        for texts in continuations:
+            tries.append(TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]))
+        longest = 0
+        for trie in tries:
+            longest = max(longest, max(map(len, trie.paths), default=0))
+        ids = self.ids(prompts, longest)
 
-        def work(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
+        def score(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
             own = [tries[i] for i in batch]
             sizes = [len(trie.inner) for trie in own]
-            following = (
-                cache.extend([trie.branches() for trie in own]) if any(sizes) else cache.logits[:0]
-            )
+            following = cache.logits[:0]  # nothing, if no continuation has a second token
+            if any(sizes):
+                following = cache.extend([trie.branches for trie in own])
             for trie, first, rows in zip(own, cache.logits, following.split(sizes), strict=True):
-                nodes = (
-                    torch.cat([first[None], rows])
-                    .log_softmax(-1)[trie.logit_rows, trie.tokens]
-                    .tolist()
-                )
+                logprobs = torch.cat([first[None], rows]).log_softmax(-1)
+                nodes = logprobs[trie.logit_rows, trie.tokens].tolist()
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
-        return self.computed(
-            ids, 0, work, lambda batch: cut(batch, lambda i: len(tries[i].inner), TOKENS)
-        )
+        def split_batch(batch: list[int]) -> list[list[int]]:
+            return group_by_budget(batch, lambda i: len(tries[i].inner), TOKENS)
+
+        return self.compute(ids, 0, score, split_batch)
 
 
 class Encoder(CachedModel):
@@ -75,39 +73,44 @@ class Encoder(CachedModel):
         after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
         longest = max(map(len, after), default=0)
         ids = self.ids(prompts, longest)
-        # the outputs of the layers in the latest forward pass
-        blocks, seen = self.lm.model.get_decoder().layers, {}
+        blocks = self.lm.model.get_decoder().layers
+        seen: dict[int, torch.Tensor] = {}  # the outputs of the layers in the latest forward pass
 
         def keep(i: int, module, arguments, output) -> None:
             seen[i] = output[0] if isinstance(output, tuple) else output
 
-        def work(batch: list[int], cache: KVCache) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            layers = range(len(self.depths))
-            # [B, layers, size]
-            prompt = torch.stack([seen[i][:, -1].float().cpu() for i in layers], 1).numpy()
-            reply, sizes = prompt.copy(), [len(after[i]) for i in batch]
+        def stack(index: Any) -> np.ndarray:
+            """[B, layers, size], of some columns of the latest forward pass."""
+            layers = [seen[i][index].float().cpu() for i in range(len(self.depths))]
+            return torch.stack(layers, 1).numpy()
+
+        def encode(batch: list[int], cache: KVCache) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+            prompt = stack(np.s_[:, -1])
+            reply = prompt.copy()
+            sizes = [len(after[i]) for i in batch]
             if any(sizes):
-                cache.extend(
-                    [[(token, np.arange(k)) for k, token in enumerate(after[i])] for i in batch]
-                )
-                ends, rows = np.cumsum(sizes) - 1, [row for row, size in enumerate(sizes) if size]
-                reply[rows] = torch.stack(
-                    [seen[i][0, ends[rows]].float().cpu() for i in layers], 1
-                ).numpy()
+                chains = []  # each token of a reply sees those before it
+                for i in batch:
+                    chains.append([(token, np.arange(k)) for k, token in enumerate(after[i])])
+                cache.extend(chains)
+                rows = np.flatnonzero(sizes)
+                ends = np.cumsum(sizes) - 1
+                reply[rows] = stack(np.s_[0, ends[rows]])
             return zip(prompt, reply, strict=True)
 
         with contextlib.ExitStack() as hooks:
             for i, depth in enumerate(self.depths):
                 block = blocks[max(1, round(depth * len(blocks))) - 1]
                 hooks.enter_context(block.register_forward_hook(partial(keep, i)))
-            return self.computed(ids, longest, work)
+            return self.compute(ids, longest, encode)
 
 
 class Nli:
     """The model of `settings` {source, dtype, device}. Raises BadInput for a model without a label `entailment`."""
 
     def __init__(self, settings: EncoderSettings, batch_tokens: int):
-        self.batch_tokens, (path, revision) = batch_tokens, language_model.origin(settings.source)
+        self.batch_tokens = batch_tokens
+        path, revision = language_model.origin(settings.source)
         with language_model.explained(f"{path}: the NLI model cannot be loaded"):
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 path, trust_remote_code=False, revision=revision
@@ -127,9 +130,11 @@ class Nli:
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:
+        """The label of each pair (premise, hypothesis), in lower case."""
         # a token has at least one character
         longest = max((len(a) + len(b) for a, b in pairs), default=1)
-        size, labels = max(1, self.batch_tokens // longest), []
+        size = max(1, self.batch_tokens // longest)
+        labels = []
         for start in range(0, len(pairs), size):
             batch = self.tokenizer(
                 pairs[start : start + size], padding=True, truncation=True, return_tensors="pt"

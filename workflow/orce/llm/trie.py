@@ -9,7 +9,8 @@ padded batch [G, W], with the shared prefix in front of each block's keys: G W (
 scaled_dot_product_attention, and a causal call for the prefix. The other parts of a layer still run on the packed row.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from os.path import commonprefix
@@ -33,7 +34,8 @@ OWN_ATTENTION = "has its own implementation of attention"
 WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 FAMILY = 32  # tokens that prompts have to share before they are laid out as a family
 # A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
-SPREAD, SLACK = 1.5, 32
+SPREAD = 1.5
+SLACK = 32
 QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
 
 Ids = Sequence[list[int]]
@@ -46,15 +48,16 @@ class TokenTrie:
 
     tokens: list[int] = field(default_factory=list)  # of each of the N nodes
     parents: list[int] = field(default_factory=list)  # of each node; -1 for the end of the prompt
-    paths: list[list[int]] = field(
-        default_factory=list
-    )  # of each of the K continuations its nodes, the first token's first
+    # for each of the K continuations, its node indices in token order
+    paths: list[list[int]] = field(default_factory=list)
 
     @classmethod
     def of(cls, continuations: list[list[int]]) -> "TokenTrie":
-        trie, children = cls(), {}
+        trie = cls()
+        children: dict[tuple[int, int], int] = {}  # {(node, token): the child}
         for continuation in continuations:
-            node, path = -1, []
+            node = -1
+            path = []
             for token in continuation:
                 if (node, token) not in children:
                     children[node, token] = len(trie.tokens)
@@ -70,7 +73,8 @@ class TokenTrie:
         """The nodes with children. Only their hidden states are needed, so only they are fed to the model."""
         return sorted(set(self.parents) - {-1})
 
-    def before(self) -> list[list[int]]:
+    @cached_property
+    def ancestors(self) -> list[list[int]]:
         """For each node the indices in `inner` of its ancestors, the first token's first."""
         index = {node: i for i, node in enumerate(self.inner)}
         ancestors: list[list[int]] = []
@@ -78,19 +82,19 @@ class TokenTrie:
             ancestors.append([] if parent == -1 else [*ancestors[parent], index[parent]])
         return ancestors
 
+    @cached_property
     def branches(self) -> list[tuple[int, list[int]]]:
         """The inner nodes as orce.llm.kv_cache takes new tokens: (token, indices of its ancestors)."""
-        before = self.before()
-        return [(self.tokens[node], before[node]) for node in self.inner]
+        return [(self.tokens[node], self.ancestors[node]) for node in self.inner]
 
     def children(self, node: int) -> list[int]:
         """The nodes that continue `node`; -1 is the end of the prompt."""
         return [child for child, parent in enumerate(self.parents) if parent == node]
 
-    @property
+    @cached_property
     def logit_rows(self) -> list[int]:
         """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th inner node."""
-        return [ancestors[-1] + 1 if ancestors else 0 for ancestors in self.before()]
+        return [above[-1] + 1 if above else 0 for above in self.ancestors]
 
 
 Packed = dict[str, Any]  # a row of `pack`, which may hold further keys of a batch
@@ -114,59 +118,95 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     shape: (B, K)
     """
-    shared, k = common_prefix(prompts), len(tries[0].paths)
-    ids, positions = prompts[0][:shared], [*range(shared)]
-    logit_columns, logit_rows, tokens, entries, blocks = [], [], [], [], []
+    shared = common_prefix(prompts)
+    row = _Row(k=len(tries[0].paths))
+    row.append(prompts[0][:shared], range(shared))
+    blocks = []
     for members, depth in families(prompts, shared):
-        start, stem = len(ids), depth - shared
-        ids += prompts[members[0]][shared:depth]
-        positions += range(shared, depth)
-        width = stem + sum(len(prompts[b]) - depth + len(tries[b].inner) for b in members)
-        block = torch.ones(width, width, dtype=torch.bool).tril()
+        stem = depth - shared
+        row.append(prompts[members[0]][shared:depth], range(shared, depth))
         for b in members:
-            prompt, trie, branches = prompts[b], tries[b], tries[b].branches()
-            first, end = len(ids), len(ids) + len(prompt) - depth
-            entries += [
-                (b * k + p, len(tokens) + node)
-                for p, path in enumerate(trie.paths)
-                for node in path
-            ]
-            logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
-            logit_columns += range(end - 1, end + len(branches))
-            tokens += trie.tokens
-            ids += [*prompt[depth:], *(token for token, _ in branches)]
-            positions += [
-                *range(depth, len(prompt)),
-                *(len(prompt) + len(before) for _, before in branches),
-            ]
-            # the members before it
-            block[first - start : len(ids) - start, stem : first - start] = False
-            corner = block[end - start : len(ids) - start, end - start : len(ids) - start].zero_()
-            for i, (_, before) in enumerate(branches):
-                corner[i, [*before, i]] = True
-        blocks.append(block)
+            row.append(prompts[b][depth:], range(depth, len(prompts[b])))
+            row.append_trie(b, tries[b], len(prompts[b]))
+        parts = [(len(prompts[b]) - depth, tries[b]) for b in members]
+        blocks.append(_block_mask(stem, parts))
+    bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)  # of the blocks in the row
+    columns = torch.arange(max(map(len, blocks))).expand(len(blocks), -1)
+    path, node = torch.tensor(row.entries).unbind(1)
+    return {
+        "input_ids": torch.tensor([row.ids]),
+        "position_ids": torch.tensor([row.positions]),
+        "visible": _padded_masks(blocks, shared),
+        # padding repeats the last column of its block
+        "gather": torch.minimum(bounds[:-1, None] + columns, bounds[1:, None] - 1).flatten(),
+        "position": (columns < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
+        "logit_columns": torch.tensor(row.logit_columns),
+        "logit_row": torch.tensor(row.logit_rows),
+        "token": torch.tensor(row.tokens),
+        "path": path,
+        "node": node,
+        "shape": (len(prompts), row.k),
+    }
+
+
+@dataclass
+class _Row:
+    """A packed row while it grows; its fields are those of `pack`, with entries [E] of (path, node)."""
+
+    k: int
+    ids: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    logit_columns: list[int] = field(default_factory=list)
+    logit_rows: list[int] = field(default_factory=list)
+    tokens: list[int] = field(default_factory=list)
+    entries: list[tuple[int, int]] = field(default_factory=list)
+
+    def append(self, tokens: Sequence[int], positions: Iterable[int]) -> None:
+        self.ids += tokens
+        self.positions += positions
+
+    def append_trie(self, b: int, trie: TokenTrie, length: int) -> None:
+        """The inner nodes of the trie of prompt b, of `length` tokens, which ends at the last column."""
+        for p, path in enumerate(trie.paths):
+            self.entries += [(b * self.k + p, len(self.tokens) + node) for node in path]
+        self.logit_rows += [len(self.logit_columns) + row for row in trie.logit_rows]
+        self.tokens += trie.tokens
+        end = len(self.ids)
+        # the prompt's last column predicts the first tokens, and each inner node what follows it
+        self.logit_columns += range(end - 1, end + len(trie.inner))
+        for token, above in trie.branches:
+            self.ids.append(token)
+            self.positions.append(length + len(above))
+
+
+def _block_mask(stem: int, members: list[tuple[int, TokenTrie]]) -> torch.Tensor:
+    """Which columns of a block see which, bool [W, W]: the stem, then for each member its own tokens and its inner nodes.
+
+    members: for each the tokens of its prompt after the stem, and its trie. Tokens of prompts see what is before them, but
+    not the other members; an inner node sees its prompt, its ancestors and itself.
+    """
+    width = stem + sum(rest + len(trie.inner) for rest, trie in members)
+    block = torch.ones(width, width, dtype=torch.bool).tril()
+    first = stem
+    for rest, trie in members:
+        end = first + rest
+        stop = end + len(trie.inner)
+        block[first:stop, stem:first] = False  # the members before it
+        corner = block[end:stop, end:stop].zero_()
+        for i, (_, above) in enumerate(trie.branches):
+            corner[i, [*above, i]] = True
+        first = stop
+    return block
+
+
+def _padded_masks(blocks: list[torch.Tensor], shared: int) -> torch.Tensor:
+    """`visible` of `pack`: all blocks see the prefix, and padding sees itself, as a softmax over nothing would be nan."""
     widest = max(map(len, blocks))
     visible = torch.ones(len(blocks), widest, shared + widest, dtype=torch.bool)
-    # the columns of padding attend to themselves
     visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)
     for rows, block in zip(visible, blocks, strict=True):
         rows[: len(block), shared : shared + len(block)] = block
-    bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)
-    columns = torch.arange(widest).expand(len(blocks), -1)
-    path, node = torch.tensor(entries).unbind(1)
-    return {
-        "input_ids": torch.tensor([ids]),
-        "position_ids": torch.tensor([positions]),
-        "visible": visible,
-        "gather": torch.minimum(bounds[:-1, None] + columns, bounds[1:, None] - 1).flatten(),
-        "position": (columns < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
-        "logit_columns": torch.tensor(logit_columns),
-        "logit_row": torch.tensor(logit_rows),
-        "token": torch.tensor(tokens),
-        "path": path,
-        "node": node,
-        "shape": (len(prompts), k),
-    }
+    return visible
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -198,9 +238,9 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
         logits_to_keep=packed["logit_columns"].to(device),
         blocks=(packed["gather"].to(device), packed["position"].to(device)),
     ).logits.float()
-    return token_logprobs(
-        logits, packed["logit_row"].to(device)[None], packed["token"].to(device)[None]
-    )[0]
+    row = packed["logit_row"].to(device)[None]
+    token = packed["token"].to(device)[None]
+    return token_logprobs(logits, row, token)[0]
 
 
 def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
@@ -212,9 +252,10 @@ def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor)
 
 def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
     """Log-probability of each continuation, the sum over the nodes of its path: [N] -> [B, K]."""
-    sums = nodes.new_zeros(packed["shape"][0] * packed["shape"][1])
-    path, node = packed["path"].to(nodes.device), packed["node"].to(nodes.device)
-    return sums.index_add(0, path, nodes[node]).view(packed["shape"])
+    prompts, k = packed["shape"]
+    path = packed["path"].to(nodes.device)
+    node = packed["node"].to(nodes.device)
+    return nodes.new_zeros(prompts * k).index_add(0, path, nodes[node]).view(prompts, k)
 
 
 # Attention of a packed row, block by block: each block's columns see the shared prefix and their own block only
@@ -239,8 +280,10 @@ def block_attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, **features)
     gather, position = blocks
     count, _, width, seen = attention_mask.shape
-    shared, groups = seen - width, query.size(1) // key.size(1)
-    key, value = repeat_kv(key, groups), repeat_kv(value, groups)
+    shared = seen - width
+    groups = query.size(1) // key.size(1)
+    key = repeat_kv(key, groups)
+    value = repeat_kv(value, groups)
     options: dict[str, Any] = {"dropout_p": dropout if module.training else 0.0, "scale": scaling}
 
     def padded(x):  # [1, H, L, D] -> [G, H, W, D]
@@ -258,8 +301,13 @@ def block_attention(
     )
     out = own.transpose(1, 2).flatten(0, 1).index_select(0, position)
     if shared:
-        first, keys, values = (x[:, :, :shared] for x in (query, key, value))
-        prefix = scaled_dot_product_attention(first, keys, values, is_causal=True, **options)
+        prefix = scaled_dot_product_attention(
+            query[:, :, :shared],
+            key[:, :, :shared],
+            value[:, :, :shared],
+            is_causal=True,
+            **options,
+        )
         out = torch.cat([prefix[0].transpose(0, 1), out])
     return out.unsqueeze(0), None
 
@@ -303,9 +351,11 @@ def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int
     for i, prompt in enumerate(prompts):
         if groups:
             members, depth = groups[-1]
-            alike = common_prefix([prompts[i - 1], prompt])
-            if alike - shared >= max(FAMILY, (min(len(prompts[i - 1]), len(prompt)) - shared) / 2):
-                groups[-1] = [*members, i], alike if len(members) == 1 else min(depth, alike)
+            neighbour = prompts[i - 1]
+            alike = common_prefix([neighbour, prompt])
+            shorter = min(len(neighbour), len(prompt))
+            if alike - shared >= max(FAMILY, (shorter - shared) / 2):
+                groups[-1] = ([*members, i], alike if len(members) == 1 else min(depth, alike))
                 continue
         groups.append(([i], shared))
     return groups
@@ -320,10 +370,8 @@ def common_prefix(sequences: Sequence[list[int]]) -> int:
 
 def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
     """The length of the prefix that all prompts share, and the families of the sorted prompts; most are alone."""
-    shared, order = (
-        common_prefix(prompts),
-        sorted(range(len(prompts)), key=lambda i: (prompts[i], i)),
-    )
+    shared = common_prefix(prompts)
+    order = sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
     groups = families([prompts[i] for i in order], shared)
     return shared, [([order[i] for i in members], depth) for members, depth in groups]
 
@@ -335,16 +383,24 @@ def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
     exceeds the budget is a batch by itself.
     """
     shared, grouped = sorted_families(prompts)
-    groups = [(depth, members) for members, depth in grouped if len(members) >= QUESTIONS]
-    rest = sorted(i for members, _ in grouped if len(members) < QUESTIONS for i in members)
+    groups: list[tuple[int, list[int]]] = []  # (length of the common prefix, prompts)
+    rest: list[int] = []
+    for members, depth in grouped:
+        if len(members) >= QUESTIONS:
+            groups.append((depth, members))
+        else:
+            rest += members
+    rest.sort()
     batches: list[list[int]] = []
     for depth, members in [*groups, (shared, rest)]:
         batch: list[int] = []
         for i in sorted(members, key=lambda i: len(prompts[i])):
             own = len(prompts[i]) - depth
             full = depth + (len(batch) + 1) * (own + more) > budget
-            if not batch or full or own > SPREAD * (len(prompts[batch[0]]) - depth) + SLACK:
-                batches.append(batch := [])
+            shortest = len(prompts[batch[0]]) - depth if batch else 0
+            if not batch or full or own > SPREAD * shortest + SLACK:
+                batch = []
+                batches.append(batch)
             batch.append(i)
     return batches
 
@@ -359,18 +415,23 @@ def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[
     blocks = []  # (width, indices)
     for members, depth in grouped:
         own = {i: len(prompts[i]) - depth + more[i] for i in members}
-        for group in cut(members, own.__getitem__, budget - depth):
-            blocks.append((depth - shared + sum(own[i] for i in group), group))
-    batches = cut(sorted(blocks), lambda block: block[0], budget - shared)
-    return [[i for _, indices in batch for i in indices] for batch in batches]
+        for group in group_by_budget(members, own.__getitem__, budget - depth):
+            width = depth - shared + sum(own[i] for i in group)
+            blocks.append((width, group))
+    batches = []
+    for group in group_by_budget(sorted(blocks), lambda block: block[0], budget - shared):
+        batches.append([*itertools.chain.from_iterable(indices for _, indices in group)])
+    return batches
 
 
-def cut(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:
+def group_by_budget(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:
     """The items in groups of neighbours whose sizes sum to at most `budget`; one that exceeds it is alone."""
-    groups, held = [], budget
+    groups: list[list[T]] = []
+    total = 0  # of the last group
     for item in items:
-        if held + size(item) > budget or not groups:
-            groups, held = [*groups, []], 0
+        total += size(item)
+        if not groups or total > budget:
+            groups.append([])
+            total = size(item)
         groups[-1].append(item)
-        held += size(item)
     return groups

@@ -281,7 +281,7 @@ def open_reader(settings: ModelSettings, fast: dict[str, int], prompts: list, we
     from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
     from orce.llm import kv_cache, language_model
 
-    kv_cache.fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
+    kv_cache.check_fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     return TransformersReader(language_model.load(settings.model, weights), fast["batch_tokens"])
 

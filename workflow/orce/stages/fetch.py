@@ -20,7 +20,7 @@ def run(
     revision = source.get("revision")
     say(f"[fetch] {hub}")
     try:
-        folder = judge.snapshot(hub, revision)
+        folder = judge.fetch_snapshot(hub, revision)
     except Exception as error:
         raise_refusal(error, "model", hub, revision)
         raise

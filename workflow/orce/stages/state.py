@@ -76,7 +76,7 @@ def run(
             }
             for example, greedy in chunk
         ]
-        return [answer | stated.written() for answer, stated in zip(answers, read, strict=True)]
+        return [answer | stated.to_json() for answer, stated in zip(answers, read, strict=True)]
 
     stages.write_in_chunks(
         settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout

@@ -65,19 +65,17 @@ def generate_with_greedy(
     greedy: Collection[int] = frozenset(),
 ) -> list[tuple[list[str], str | None]]:
     """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
-    if in_one_pass := getattr(engine, "generate_with_greedy", None):
+    in_one_pass = getattr(engine, "generate_with_greedy", None)
+    if in_one_pass is not None:
         return in_one_pass(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
-    samples, best, chosen = (
-        engine.generate(prompts, n, temperature, max_tokens, seeds, top_p),
-        {},
-        sorted(greedy),
-    )
-    if chosen:
-        texts = engine.generate(
-            [prompts[i] for i in chosen], 1, 0.0, max_tokens, [seeds[i] for i in chosen]
-        )
-        best = {i: text for i, (text,) in zip(chosen, texts, strict=True)}
-    return [(row, best.get(i)) for i, row in enumerate(samples)]
+    samples = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p)
+    greedy_texts: dict[int, str] = {}
+    if greedy:
+        rows = sorted(greedy)
+        asked = [prompts[i] for i in rows]
+        texts = engine.generate(asked, 1, 0.0, max_tokens, [seeds[i] for i in rows])
+        greedy_texts = {i: text for i, (text,) in zip(rows, texts, strict=True)}
+    return [(texts, greedy_texts.get(i)) for i, texts in enumerate(samples)]
 
 
 class Text(str):
@@ -98,6 +96,9 @@ class Text(str):
         filtered: bool = False,
         shortened: bool = False,
     ):
-        made = super().__new__(cls, text)
-        made.cut, made.logprobs, made.filtered, made.shortened = cut, logprobs, filtered, shortened
-        return made
+        generated = super().__new__(cls, text)
+        generated.cut = cut
+        generated.logprobs = logprobs
+        generated.filtered = filtered
+        generated.shortened = shortened
+        return generated

@@ -16,7 +16,7 @@ import torch
 from orce.llm import language_model
 from orce.llm.chat import Messages
 from orce.llm.engines import Text
-from orce.llm.kv_cache import CachedModel, KVCache, fits
+from orce.llm.kv_cache import CachedModel, KVCache, check_fits
 from orce.runtime.process import USUAL
 
 # Distributions drawn from at once: 64 in float64 take 66 MB for 128,256 words; a core is fastest with one in its cache.
@@ -24,8 +24,12 @@ AT_ONCE = {"cpu": 1, "cuda": 64}
 
 
 class TokenSampler:
+    """The random stream of a prompt's samples; temperature 0 is greedy decoding."""
+
     def __init__(self, seed: int, temperature: float, top_p: float):
-        self.rng, self.temperature, self.top_p = np.random.default_rng(seed), temperature, top_p
+        self.rng = np.random.default_rng(seed)
+        self.temperature = temperature
+        self.top_p = top_p
 
 
 def draw(
@@ -33,39 +37,43 @@ def draw(
 ) -> list[list[int]]:
     """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from its nucleus. samplers: one
     a row, alike but for their streams. Rows of one stream take its numbers in their order."""
-    if not samplers[0].temperature:
-        return [
-            [best] * count for best, count in zip(logits.argmax(-1).tolist(), counts, strict=True)
-        ]
-    if len(counts) > (rows := AT_ONCE[logits.device.type]):
-        slices = [slice(start, start + rows) for start in range(0, len(counts), rows)]
-        return [
-            tokens for some in slices for tokens in draw(logits[some], samplers[some], counts[some])
-        ]
+    temperature = samplers[0].temperature
+    top_p = samplers[0].top_p
+    if not temperature:
+        best = logits.argmax(-1).tolist()
+        return [[token] * count for token, count in zip(best, counts, strict=True)]
+    rows = AT_ONCE[logits.device.type]
+    if len(counts) > rows:
+        tokens = []
+        for start in range(0, len(counts), rows):
+            some = slice(start, start + rows)
+            tokens += draw(logits[some], samplers[some], counts[some])
+        return tokens
     random = np.zeros((len(counts), max(1, *counts)))
     for row, sampler, count in zip(random, samplers, counts, strict=True):
         row[:count] = sampler.rng.random(count)
-    shares, top_p = torch.from_numpy(random).to(logits.device), samplers[0].top_p
-    weights, order = torch.softmax(logits.double() / samplers[0].temperature, -1), None
+    shares = torch.from_numpy(random).to(logits.device)
+    # Inverse transform sampling: the first token whose cumulative probability exceeds a random share of the mass.
+    weights = torch.softmax(logits.double() / temperature, -1)
     if top_p < 1:
         weights, order = weights.sort(descending=True, stable=True)
-    cumulative = weights.cumsum(-1)
-    mass = cumulative[:, -1:]
-    if order is not None:  # the mass of the nucleus, the fewest tokens that hold at least top_p
-        last = torch.searchsorted(cumulative, torch.full_like(mass, top_p))
+        cumulative = weights.cumsum(-1)
+        # The nucleus has the fewest tokens that hold at least top_p.
+        last = torch.searchsorted(cumulative, torch.full_like(cumulative[:, -1:], top_p))
         mass = cumulative.gather(1, last.clamp(max=cumulative.size(1) - 1))
-    tokens = torch.searchsorted(cumulative, shares * mass, right=True)
-    tokens = tokens if order is None else order.gather(1, tokens)
+        tokens = order.gather(1, torch.searchsorted(cumulative, shares * mass, right=True))
+    else:
+        cumulative = weights.cumsum(-1)
+        tokens = torch.searchsorted(cumulative, shares * cumulative[:, -1:], right=True)
     return [row[:count] for row, count in zip(tokens.tolist(), counts, strict=True)]
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    return Engine(
-        language_model.load(settings), settings.get("batch_tokens", USUAL["batch_tokens"])
-    )
+    batch_tokens = settings.get("batch_tokens", USUAL["batch_tokens"])
+    return Engine(language_model.load(settings), batch_tokens)
 
 
-longest = fits  # not sized by its prompts, it refuses those that exceed a sliding window
+longest = check_fits  # not sized by its prompts, it refuses those that exceed a sliding window
 
 
 @dataclass
@@ -88,12 +96,8 @@ class Engine(CachedModel):
         seeds: Sequence[int],
         top_p=1.0,
     ) -> list[list[str]]:
-        return [
-            texts
-            for texts, _ in self.generate_with_greedy(
-                prompts, n, temperature, max_tokens, seeds, top_p
-            )
-        ]
+        both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
+        return [texts for texts, _ in both]
 
     def generate_with_greedy(
         self,
@@ -108,31 +112,24 @@ class Engine(CachedModel):
         """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
         ids = self.ids(prompts, max_tokens)
 
-        def work(batch: list[int], cache: KVCache) -> Iterator[tuple[list[str], str | None]]:
+        def sample(batch: list[int], cache: KVCache) -> Iterator[tuple[list[str], str | None]]:
             samplers = [TokenSampler(seeds[i], temperature, top_p) for i in batch]
             rows = {row for row, i in enumerate(batch) if i in greedy}
             finished = sample_continuations(cache, samplers, n, max_tokens, self.lm.ends, rows)
             for sampler, branches in zip(samplers, finished, strict=True):
-                written = self.lm.tokenizer.batch_decode(
-                    [b.tokens for b in branches], skip_special_tokens=True
-                )
-                texts = [
-                    Text(text, len(b.tokens) == max_tokens)
-                    for text, b in zip(written, branches, strict=True)
-                ]
-                flat = [
-                    text
-                    for text, branch in zip(texts, branches, strict=True)
-                    for _ in range(branch.count)
-                ]
-                best = next(
-                    (text for text, branch in zip(texts, branches, strict=True) if branch.greedy),
-                    None,
-                )
+                tokens = [branch.tokens for branch in branches]
+                written = self.lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+                texts: list[str] = []
+                greedy_text = None
+                for text, branch in zip(written, branches, strict=True):
+                    text = Text(text, cut=len(branch.tokens) == max_tokens)
+                    texts += [text] * branch.count
+                    if branch.greedy:
+                        greedy_text = text
                 # Branches finish in an order that depends on what was sampled.
-                yield [flat[i] for i in sampler.rng.permutation(len(flat))], best
+                yield [texts[i] for i in sampler.rng.permutation(len(texts))], greedy_text
 
-        return self.computed(ids, max_tokens, work)
+        return self.compute(ids, max_tokens, sample)
 
 
 def sample_continuations(
@@ -149,51 +146,55 @@ def sample_continuations(
     that get a greedy continuation as well.
     """
     finished: list[list[Branch]] = [[] for _ in samplers]
-    rows = list(range(len(samplers)))
-    active, logits = [[Branch(n, row in greedy)] for row in rows], cache.logits
+    rows = list(range(len(samplers)))  # of `samplers`, still in the cache
+    active = [[Branch(n, row in greedy)] for row in rows]  # of each of these rows
+    logits = cache.logits
     while True:
-        branches = [branch for mine in active for branch in mine]
-        streams = [samplers[row] for row, mine in zip(rows, active, strict=True) for _ in mine]
+        branches: list[Branch] = []
+        streams: list[TokenSampler] = []
+        for row, own in zip(rows, active, strict=True):
+            branches += own
+            streams += [samplers[row]] * len(own)
         drawn = draw(logits, streams, [branch.count for branch in branches])
-        wanted = any(branch.greedy for branch in branches)
-        following = zip(
-            drawn, logits.argmax(-1).tolist() if wanted else [-1] * len(drawn), strict=True
-        )
-        active = [
-            [
-                new
-                for branch in mine
-                for new in _fork(branch, *next(following), finished[row], ends, max_tokens)
-            ]
-            for row, mine in zip(rows, active, strict=True)
-        ]
+        best = [-1] * len(branches)
+        if any(branch.greedy for branch in branches):
+            best = logits.argmax(-1).tolist()
+        following = zip(drawn, best, strict=True)
+        for i, row in enumerate(rows):
+            forked = []
+            for branch in active[i]:
+                forked += _fork(branch, *next(following), finished[row], ends, max_tokens)
+            active[i] = forked
         if not any(active):
             return finished
-        busy = [i for i, mine in enumerate(active) if mine]
-        # from there on it is worth the copy to drop the others from the cache
+        busy = [i for i, own in enumerate(active) if own]
+        # From half of them on it is worth the copy to drop the others from the cache.
         if len(busy) <= len(rows) // 2:
             cache.keep_rows(busy)
-            rows, active = [rows[i] for i in busy], [active[i] for i in busy]
+            rows = [rows[i] for i in busy]
+            active = [active[i] for i in busy]
         first = cache.appended
-        logits = cache.extend(
-            [[(branch.tokens[-1], branch.columns) for branch in mine] for mine in active]
-        )
-        for mine in active:
-            for i, branch in enumerate(mine):
-                branch.columns = branch.columns + [first + i]
+        new = [[(branch.tokens[-1], branch.columns) for branch in own] for own in active]
+        logits = cache.extend(new)
+        for own in active:
+            for i, branch in enumerate(own):
+                branch.columns = branch.columns + [first + i]  # a new list: branches share theirs
 
 
 def _fork(
     branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens
 ) -> list[Branch]:
     """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved to `finished`."""
-    active, sampled = [], Counter(drawn)
+    active = []
+    sampled = Counter(drawn)
     for token in sorted({*sampled, best} if branch.greedy else sampled):
-        count, greedy = sampled[token], branch.greedy and token == best
+        count = sampled[token]
+        greedy = branch.greedy and token == best
+        tokens = branch.tokens + [token]
         if token in ends:
             finished.append(Branch(count, greedy, branch.tokens))
-        elif len(branch.tokens) + 1 == max_tokens:
-            finished.append(Branch(count, greedy, branch.tokens + [token]))
+        elif len(tokens) == max_tokens:
+            finished.append(Branch(count, greedy, tokens))
         else:
-            active.append(Branch(count, greedy, branch.tokens + [token], branch.columns))
+            active.append(Branch(count, greedy, tokens, branch.columns))
     return active

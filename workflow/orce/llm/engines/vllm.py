@@ -30,7 +30,7 @@ SEED_LIMIT = 2**62
 ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")
 
 
-class Chosen(Model, kw_only=True):
+class VllmModel(Model, kw_only=True):
     """A model with the options of vllm that a configuration has."""
 
     max_model_len: int | None = None
@@ -48,10 +48,8 @@ def longest(
     prompts = list(prompts)
     if not prompts:
         return None
-    lengths, context = (
-        language_model.prompt_lengths(settings, prompts),
-        _context(settings["source"]),
-    )
+    lengths = language_model.prompt_lengths(settings, prompts)
+    context = _context(settings["source"])
     _check_lengths(prompts, lengths, max_tokens, context, "a context")
     return min(context, 1 << (max(lengths) + max_tokens - 1).bit_length())
 
@@ -73,9 +71,9 @@ def _context(source) -> int:
     return language_model.config_of(source).get_text_config().max_position_embeddings
 
 
-def start(settings: Chosen | Mapping[str, Any], longest: int | None):
+def start(settings: VllmModel | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
-    settings = from_mapping(Chosen, settings)
+    settings = from_mapping(VllmModel, settings)
     # without the library vllm's CPU build would end in an AttributeError of its own
     if settings.device == "cpu":
         try:
@@ -112,7 +110,7 @@ def start(settings: Chosen | Mapping[str, Any], longest: int | None):
         ) from None
 
 
-def _options(settings: Chosen, max_model_len: int | None) -> dict:
+def _options(settings: VllmModel, max_model_len: int | None) -> dict:
     path, revision = language_model.origin(settings.source)
     options = {
         "model": path,
@@ -120,8 +118,6 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
         "dtype": settings.dtype,
         "max_model_len": max_model_len,
         "seed": 0,
-    }
-    options |= {
         "enable_prefix_caching": True,
         "trust_remote_code": False,
         "load_format": "safetensors",
@@ -148,9 +144,8 @@ def _options(settings: Chosen, max_model_len: int | None) -> dict:
 def _words(error: Exception) -> str:
     """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
     problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
-    message = "; ".join(
-        problem["msg"].removeprefix("Value error, ") for problem in problems
-    ) or str(error)
+    messages = [problem["msg"].removeprefix("Value error, ") for problem in problems]
+    message = "; ".join(messages) or str(error)
     return ADVICE.split(" ".join(message.split()))[0].rstrip(".")
 
 
@@ -176,7 +171,7 @@ class Engine:
     """See orce.llm.engines.Engine; `longest` sizes the context unless engine.max_model_len does."""
 
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
-        model = from_mapping(Chosen, settings)
+        model = from_mapping(VllmModel, settings)
         self.template_kwargs = model.template_kwargs or {}
         self.tokenizer, self.ends = language_model.vocabulary(model.source, self.template_kwargs)
         self.llm: Any = start(model, longest)
@@ -192,21 +187,20 @@ class Engine:
     ) -> list[list[str]]:
         from vllm import SamplingParams
 
-        ids, limit = (
-            prompts_ids(self.tokenizer, prompts, self.template_kwargs),
-            self.llm.model_config.max_model_len,
-        )
-        _check_lengths(
-            prompts, list(map(len, ids)), max_tokens, limit, "engine.max_model_len or a context"
-        )
+        ids = prompts_ids(self.tokenizer, prompts, self.template_kwargs)
+        limit = self.llm.model_config.max_model_len
+        lengths = list(map(len, ids))
+        _check_lengths(prompts, lengths, max_tokens, limit, "engine.max_model_len or a context")
+        # Greedy decoding gives the same text n times, and is asked for once.
         samples = 1 if temperature == 0 else n
         shared: dict[str, Any] = {
             "temperature": temperature,
             "top_p": top_p,
             "max_tokens": max_tokens,
             "n": samples,
+            "stop_token_ids": sorted(self.ends),
+            "detokenize": False,
         }
-        shared |= {"stop_token_ids": sorted(self.ends), "detokenize": False}
         params = [SamplingParams(seed=seed % SEED_LIMIT, **shared) for seed in seeds]
         outputs = self.llm.generate(
             [{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False
@@ -215,15 +209,12 @@ class Engine:
 
     def _texts(self, completions) -> list[str]:
         """Without the tokens that ended them."""
-        tokens = [
-            [token for token in output.token_ids if token not in self.ends]
-            for output in completions
-        ]
-        written = self.tokenizer.batch_decode(tokens, skip_special_tokens=True)
-        return [
-            Text(text, output.finish_reason == "length")
-            for text, output in zip(written, completions, strict=True)
-        ]
+        texts: list[str] = []
+        for output in completions:
+            tokens = [token for token in output.token_ids if token not in self.ends]
+            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+            texts.append(Text(text, cut=output.finish_reason == "length"))
+        return texts
 
     def close(self) -> None:
         if self.llm is not None:
