@@ -73,7 +73,7 @@ def test_a_gradient_that_is_reversed_or_zero_fails_though_it_is_so_on_the_cpu_to
     tiny, folder, monkeypatch, sign, left
 ):
     check = Check(config(), tiny, folder, ["transformers"])
-    monkeypatch.setattr(dpo, "preference_loss", turned(sign)(dpo.preference_loss))
+    monkeypatch.setattr(dpo, "dpo_loss", turned(sign)(dpo.dpo_loss))
     check.attempt("sft", check.sft)
     check.attempt("dpo", check.dpo)
     found = {one.name: one for one in check.results}

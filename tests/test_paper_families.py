@@ -174,7 +174,7 @@ def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
 
 
 def ours(kind, lm, model_settings, work, rows, *more) -> tuple[float, torch.Tensor]:
-    arguments = common.arguments(lm, training(model_settings, "full"), work)
+    arguments = common.trainer_arguments(lm, training(model_settings, "full"), work)
     trainer = kind(rows, *more, **arguments | {"model": copy.deepcopy(lm.model)})
     return loss_and_gradient(trainer, trainer.collate(rows))
 

@@ -130,11 +130,11 @@ def test_a_step_is_the_same_however_it_is_cut(settings, warm, tmp_path, which, m
     """Loss and gradients in one part, in parts of a few examples, and where memory is short at the first two tries."""
     settings["stage"] |= {"batch_size": 8, "rank_weight": 1.0, "answers": 8}
     trainer = trainer_for(which, settings, tmp_path, warm)
-    assert len(trainer.cut(trainer.rows[:8])) == 1
+    assert len(trainer.micro_batches(trainer.rows[:8])) == 1
     whole = step(trainer)
     trainer.model.zero_grad()
     trainer.budget = 60
-    assert len(trainer.cut(trainer.rows[:8])) >= 2
+    assert len(trainer.micro_batches(trainer.rows[:8])) >= 2
     assert same(whole, step(trainer))
     trainer.model.zero_grad()
     trainer.budget, loss = 4096, trainer.part_loss
@@ -316,11 +316,11 @@ def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batche
 ):
     step, calls = PackedTrainer.step, []
 
-    def short(self, model, parts, items):
+    def short(self, model, parts, terms):
         calls.append(self.budget)
         if len(calls) == 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
-        return step(self, model, parts, items)
+        return step(self, model, parts, terms)
 
     def killed(self, args, state, control, **kwargs):
         if state.global_step == 2:
@@ -445,7 +445,7 @@ def test_the_rewards_in_the_log_are_means_over_the_pairs_of_a_step_however_it_is
     for tokens, sizes in ((4096, [7]), (180, [6, 1]), (100, [3, 2, 2])):
         out = tmp_path / str(tokens)
         monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
-        cut, seen = dpo.DpoTrainer.cut, []
+        cut, seen = dpo.DpoTrainer.micro_batches, []
 
         def noted(trainer, rows, cut=cut, seen=seen):
             parts = cut(trainer, rows)
@@ -453,7 +453,7 @@ def test_the_rewards_in_the_log_are_means_over_the_pairs_of_a_step_however_it_is
             return parts
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(dpo.DpoTrainer, "cut", noted)
+            patch.setattr(dpo.DpoTrainer, "micro_batches", noted)
             dpo.train(SEVEN, settings, warm, warm, out)
         assert seen == [sizes] * 3
         logs.append([(entry["rewards/accuracies"], entry["rewards/margins"]) for entry in log_of(out)])
@@ -498,13 +498,13 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm,
 def test_the_policy_starts_at_the_reference(settings, warm, tmp_path, monkeypatch, dtype, apart):
     settings = settings | {"model": settings["model"] | {"dtype": dtype}}
     settings["stage"] |= {"epochs": 1, "batch_size": len(PAIRS)}
-    seen, loss = [], dpo.preference_loss
+    seen, loss = [], dpo.dpo_loss
 
     def watched(policy, reference, *more):
         seen.append((policy - reference).abs().max().item())
         return loss(policy, reference, *more)
 
-    monkeypatch.setattr(dpo, "preference_loss", watched)
+    monkeypatch.setattr(dpo, "dpo_loss", watched)
     dpo.train(drawn_by(settings, warm), settings, warm, warm, tmp_path / "dpo")
     assert max(seen) < apart
 
@@ -605,11 +605,11 @@ def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_whi
     reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
     # Margins 1.5 and -1.5, times 0.3: the mean of -ln sigmoid(0.45) and -ln sigmoid(-0.45).
     by_hand = (math.log(1 + math.exp(-0.45)) + math.log(1 + math.exp(0.45))) / 2
-    assert dpo.preference_loss(policy, reference, 0.3).item() == pytest.approx(by_hand, abs=1e-6)
-    assert dpo.preference_loss(policy[:1], reference[:1], 0.3).item() == pytest.approx(0.493_248, abs=1e-6)
-    assert dpo.preference_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
+    assert dpo.dpo_loss(policy, reference, 0.3).item() == pytest.approx(by_hand, abs=1e-6)
+    assert dpo.dpo_loss(policy[:1], reference[:1], 0.3).item() == pytest.approx(0.493_248, abs=1e-6)
+    assert dpo.dpo_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
     policy = torch.tensor([[-1.0, -1.0]], requires_grad=True)
-    dpo.preference_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
+    dpo.dpo_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
     assert policy.grad is not None
     assert (-policy.grad).tolist() == [[0.25, -0.25]]  # beta sigmoid(0)
     monkeypatch.setattr(dpo, "prompts_ids", lambda *_: [[5, 6]])

@@ -24,7 +24,7 @@ def run(options) -> Iterator[Timed]:
         prompts = token_ids(shared)
         statements = [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
         both = [*zip(prompts, statements, strict=False)]
-        rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), more=len(b)) for a, b in both]
+        rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), trie_tokens=len(b)) for a, b in both]
         plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]
         plain = trls(SFTTrainer, SFTConfig, lm, plain)
         yield side_by_side(f"SFT, {title}", ours(sft.SftTrainer, lm, rows, options), plain, options.repeats)
@@ -33,7 +33,7 @@ def run(options) -> Iterator[Timed]:
         for i, a in enumerate(prompts):
             sides, reference = [statements[i], statements[-1 - i]], (-20.0 - i, -21.5 + i)
             trie, more = TokenTrie.of(sides), sum(map(len, sides))
-            pairs.append(dpo.Compared(prompt_ids=a, trie=trie, more=more, reference=reference))
+            pairs.append(dpo.PreferenceRow(prompt_ids=a, trie=trie, trie_tokens=more, reference=reference))
             rows.append({"prompt_ids": a} | dict(zip(names, [*sides, *reference], strict=True)))
         plain = trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
         yield side_by_side(f"DPO, {title}", ours(dpo.DpoTrainer, lm, pairs, options, 0.1), plain, options.repeats)
@@ -82,7 +82,7 @@ def token_ids(shared: int) -> list[list[int]]:
 
 def ours(kind, lm, rows: list, options, *more):
     """A function that runs forward and backward on one batch, and returns the loss and all gradients as one vector."""
-    trainer = kind(rows, *more, **common.arguments(lm, settings(options), Path(tempfile.mkdtemp())))
+    trainer = kind(rows, *more, **common.trainer_arguments(lm, settings(options), Path(tempfile.mkdtemp())))
     return step(trainer, trainer.collate(rows))
 
 

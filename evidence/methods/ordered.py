@@ -32,6 +32,51 @@ def disorder(logprobs, kappa):
     return (gaps * softplus((means - means.unsqueeze(1)) / TEMPERATURE)).sum() / gaps.sum().clamp(min=1e-6)
 
 
+def step_loss_trainer(step_loss):
+    """A trainer that adds `step_loss`, of log P(c) [B, 101] and `correct` [B], of all examples of a step together.
+
+    A step that is cut into micro-batches, or shared by processes, first computes log P(c) of all its examples without
+    gradients, and d(step loss) / d(log P) from them. Each micro-batch then has the step's loss as its value, and its own
+    rows of that derivative as the gradient.
+    """
+    import torch
+    from accelerate.utils import gather_object
+
+    from orce.training.tokenized_brier import BrierTrainer
+
+    class StepLossTrainer(BrierTrainer):
+        def step(self, model, parts, terms):
+            if len(parts) > 1 or self.accelerator.num_processes > 1:
+                parts = self.with_step_gradient(model, parts)
+            return super().step(model, parts, terms)
+
+        def distribution_loss(self, logprobs, inputs):
+            loss = super().distribution_loss(logprobs, inputs)
+            if "step_gradient" not in inputs:  # the only part of its step
+                return loss + step_loss(logprobs, inputs["correct"].to(logprobs))
+            linear = (inputs["step_gradient"] * logprobs).sum()
+            return loss + linear - linear.detach() + inputs["step_loss"]
+
+        def with_step_gradient(self, model, parts):
+            """Attach to each micro-batch d(step loss) / d(log P) of its rows."""
+            with torch.no_grad(), self.compute_loss_context_manager():
+                own = [self.distributions(model, self._prepare_inputs(part))[0].float().cpu() for part in parts]
+            correct = torch.cat([part["correct"] for part in parts])
+            by_process = gather_object([(torch.cat(own), correct)])
+            logprobs = torch.cat([values for values, _ in by_process]).requires_grad_()
+            loss = step_loss(logprobs, torch.cat([labels for _, labels in by_process]).to(logprobs))
+            (gradient,) = torch.autograd.grad(loss, logprobs)
+            sizes = [len(values) for values, _ in by_process]
+            rows = gradient.split(sizes)[self.accelerator.process_index].split([len(values) for values in own])
+            # A part's loss will count by its share of the step's examples; the factor takes that back.
+            return [
+                part | {"step_gradient": part_rows * len(logprobs) / len(part_rows), "step_loss": loss.detach()}
+                for part, part_rows in zip(parts, rows, strict=True)
+            ]
+
+    return StepLossTrainer
+
+
 def train(pairs, settings, out):
     from orce.training import tokenized_brier
 
@@ -44,4 +89,4 @@ def train(pairs, settings, out):
         return stage["rank_weight"] * disorder(logprobs, kappa)
 
     examples = [{"prompt": pair["prompt"], "correct": pair["kappa"]} for pair in pairs]
-    tokenized_brier.train(examples, settings, out, loss, order)
+    tokenized_brier.train(examples, settings, out, loss, step_loss_trainer(order))

@@ -6,6 +6,7 @@ last checkpoint. The finished folder, with manifest.json inside, gets its final 
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import signal
@@ -39,8 +40,9 @@ MEASURED = 32  # prompts, on which the log-odds of the values are compared
 def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
     """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights. weights:
     the folder of an earlier training that is continued. Raises BadInput as language_model.load does."""
-    chosen = parse_training_job(settings)
-    training, model = chosen.training, chosen.model
+    options = parse_training_job(settings)
+    training = options.training
+    model = options.model
     if training.method == "full":
         # mixed precision keeps its master weights in float32
         model = replace(model, dtype="float32")
@@ -49,28 +51,32 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
     if training.kernels == "liger":
         use_liger(lm.model)
     if training.method == "lora" and weights is None:
-        from peft import LoraConfig, get_peft_model
-
-        lora, last, layers = (
-            training.lora,
-            training.lora.last_layers,
-            lm.model.config.num_hidden_layers,
-        )
-        adapter = LoraConfig(
-            r=lora.r,
-            lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
-            lora_dropout=lora.dropout,
-            target_modules=lora.target_modules,
-            layers_to_transform=[*range(layers - last, layers)] if isinstance(last, int) else None,
-            task_type="CAUSAL_LM",
-        )
-        set_seed(chosen.seed)  # of the adapter's weights
-        lm.model = get_peft_model(lm.model, adapter)
+        set_seed(options.seed)  # of the adapter's weights
+        lm.model = with_new_adapter(lm.model, training.lora)
     for module in lm.model.modules():
         if hasattr(module, "cast_input_dtype_enabled"):
             # peft's cast to float32: autocast takes the same bits without that copy.
             module.cast_input_dtype_enabled = False
     return lm
+
+
+def with_new_adapter(model, lora):
+    """peft's wrapper of a model with the adapter of `training.lora`, which changes no output before it is trained."""
+    from peft import LoraConfig, get_peft_model
+
+    layers = None  # all
+    if isinstance(lora.last_layers, int):
+        count = model.config.num_hidden_layers
+        layers = [*range(count - lora.last_layers, count)]
+    adapter = LoraConfig(
+        r=lora.r,
+        lora_alpha=lora.alpha,  # pyrefly: ignore[bad-argument-type] (peft divides by r: a fraction is as good)
+        lora_dropout=lora.dropout,
+        target_modules=lora.target_modules,
+        layers_to_transform=layers,
+        task_type="CAUSAL_LM",
+    )
+    return get_peft_model(model, adapter)
 
 
 def use_liger(model) -> None:
@@ -82,7 +88,8 @@ def use_liger(model) -> None:
     )
 
     base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    if (kind := base.config.model_type) not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+    kind = base.config.model_type
+    if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
         raise BadInput(
             f"training.kernels: liger has no kernels for models of type {kind}; leave the key out"
         )
@@ -113,62 +120,58 @@ def logprobs(
     rows: Sequence[Row],
     tokens: int,
     dtype: str,
-    done: Callable[[int], None] = lambda count: None,
+    report: Callable[[int], None] = lambda done: None,
 ) -> torch.Tensor:
     """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows, K] on the CPU. tokens: of
-    a forward pass. done: told how many rows are done."""
+    a forward pass. report: told how many rows are done."""
     mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
-    made, count = torch.empty(len(rows), len(rows[0].trie.paths)), 0
+    result = torch.empty(len(rows), len(rows[0].trie.paths))
+    done = 0
     lm.model.eval()
-    for batch in packed_batches(
-        [row.prompt_ids for row in rows], [row.more for row in rows], tokens
-    ):
-        packed = pack([rows[i].prompt_ids for i in batch], [rows[i].trie for i in batch])
+    prompts = [row.prompt_ids for row in rows]
+    for batch in packed_batches(prompts, [row.trie_tokens for row in rows], tokens):
+        packed = pack([prompts[i] for i in batch], [rows[i].trie for i in batch])
         with mixed:
-            made[batch] = path_logprobs(node_logprobs(lm.model, packed), packed).float().cpu()
-        count += len(batch)
-        done(count)
-    return made
+            paths = path_logprobs(node_logprobs(lm.model, packed), packed)
+        result[batch] = paths.float().cpu()
+        done += len(batch)
+        report(done)
+    return result
 
 
-def arguments(
+def trainer_arguments(
     lm: language_model.LanguageModel, settings: TrainingSettings, work: Path
 ) -> dict[str, Any]:
     """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
-    chosen, count = parse_training_job(settings), processes()
-    stage, training, device, dtype = (
-        chosen.stage,
-        chosen.training,
-        chosen.model.device,
-        chosen.model.dtype,
-    )
+    options = parse_training_job(settings)
+    stage = options.stage
     args = TrainingArguments(
         output_dir=str(work / "checkpoints"),
         num_train_epochs=stage.epochs,
         learning_rate=stage.learning_rate,
         # all of a step; orce.training.steps cuts it
-        per_device_train_batch_size=stage.batch_size // count,
+        per_device_train_batch_size=stage.batch_size // processes(),
         warmup_steps=stage.warmup_ratio,
         lr_scheduler_type=stage.scheduler,
         weight_decay=stage.weight_decay,
-        seed=chosen.seed,
-        data_seed=chosen.seed,
-        bf16=dtype == "bfloat16",
-        use_cpu=device == "cpu",
-        gradient_checkpointing=training.checkpointing,
+        seed=options.seed,
+        data_seed=options.seed,
+        bf16=options.model.dtype == "bfloat16",
+        use_cpu=options.model.device == "cpu",
+        gradient_checkpointing=options.training.checkpointing,
         logging_steps=1,
         logging_nan_inf_filter=False,  # the log shows what was seen, and the training ends there
         save_strategy="steps",
-        save_steps=training.save_steps,
+        save_steps=options.training.save_steps,
         save_total_limit=1,
         report_to=speed("training").get("report_to") or "none",
-        run_name=chosen.label,
+        run_name=options.label,
         disable_tqdm=True,
         remove_unused_columns=False,
         dataloader_pin_memory=False,
         label_names=[],
     )
-    return {"model": lm.model, "args": args, "grouped": training.grouped is True}
+    return {"model": lm.model, "args": args, "grouped": options.training.grouped is True}
 
 
 class Report(TrainerCallback):
@@ -176,7 +179,8 @@ class Report(TrainerCallback):
     After SIGTERM it lets the current step end, saves a checkpoint and stops."""
 
     def __init__(self, trainer):
-        self.trainer, self.terminated = trainer, False
+        self.trainer = trainer
+        self.terminated = False
         self.progress: Progress | None = None
 
     def terminate(self, signum, frame):
@@ -184,7 +188,8 @@ class Report(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         if self.terminated:
-            control.should_save = control.should_training_stop = True
+            control.should_save = True
+            control.should_training_stop = True
 
     def on_train_begin(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
@@ -196,7 +201,7 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
-        """Write a manifest into the checkpoint, by which `whole` checks that it has not changed, with what memory has room for."""
+        """Write a manifest into the checkpoint, by which `is_complete` checks it, and the micro-batches that memory has room for."""
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             facts: dict[str, Any] = store.folder_digests(folder)
@@ -210,15 +215,30 @@ class Report(TrainerCallback):
             store.write_manifest(folder / "manifest.json", facts)
 
 
-def whole(checkpoint: Path) -> bool:
+def is_complete(checkpoint: Path) -> bool:
     """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest says, if it has one."""
+    if not (checkpoint / "trainer_state.json").exists():
+        return False
     manifest = checkpoint / "manifest.json"
-    with contextlib.suppress(BadInput):
-        if (checkpoint / "trainer_state.json").exists():
-            return not manifest.exists() or not store.find_change(
-                checkpoint, store.read_manifest(manifest)
-            )
-    return False
+    try:
+        return not (
+            manifest.exists() and store.find_change(checkpoint, store.read_manifest(manifest))
+        )
+    except BadInput:
+        return False
+
+
+def last_complete(checkpoints: Path) -> str | None:
+    """The last complete checkpoint in a folder; those after it are deleted."""
+    while checkpoints.exists():
+        last = get_last_checkpoint(str(checkpoints))
+        if last is None or is_complete(Path(last)):
+            return last
+        say(
+            f"{last}: an incomplete checkpoint, or changed since it was written; going on without it"
+        )
+        shutil.rmtree(last)
+    return None
 
 
 def fit(trainer, work: Path) -> None:
@@ -227,26 +247,18 @@ def fit(trainer, work: Path) -> None:
     if not trainer.args.num_train_epochs:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
-    checkpoints = work / "checkpoints"
-    while (
-        last := get_last_checkpoint(str(checkpoints)) if checkpoints.exists() else None
-    ) and not whole(Path(last)):
-        say(
-            f"{last}: an incomplete checkpoint, or changed since it was written; going on without it"
-        )
-        shutil.rmtree(last)
+    last = last_complete(work / "checkpoints")
     if last is not None:
         say(f"resuming from {last}")
         # As on from that step without the kill, and not out of memory once more.
-        trainer.budget = min(
-            trainer.budget, store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
-        )
+        fitting = store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
+        trainer.budget = min(trainer.budget, fitting)
     report = Report(trainer)
     trainer.add_callback(report)
     # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
-    previous = (
-        signal.signal(signal.SIGTERM, report.terminate) if trainer.args.world_size == 1 else None
-    )
+    previous = None
+    if trainer.args.world_size == 1:
+        previous = signal.signal(signal.SIGTERM, report.terminate)
     try:
         trainer.train(resume_from_checkpoint=last)
     finally:
@@ -282,14 +294,14 @@ def train(
     lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
     with files.exclusive_lock(lock):
         try:
-            if _made_already(work.with_name(f"{work.name}.json"), Path(out)):
+            if _already_trained(work.with_name(f"{work.name}.json"), Path(out)):
                 shutil.rmtree(work, ignore_errors=True)
                 return
             work.mkdir(exist_ok=True)
             with files.with_path(work):
                 started = time.monotonic()
                 lm = trainable(settings, start)
-                trainer = build(lm, arguments(lm, settings, work))
+                trainer = build(lm, trainer_arguments(lm, settings, work))
                 before = log_odds(lm, trainer, settings)
                 fit(trainer, work)
                 publish(trainer, lm, work, out, started, settings, before, **facts)
@@ -297,17 +309,18 @@ def train(
             lock.unlink()
 
 
-def _made_already(record: Path, out: Path) -> bool:
+def _already_trained(record: Path, out: Path) -> bool:
     """Whether `out` holds the weights that this training made; if so, its manifest.json is restored."""
     manifest = {}
     with contextlib.suppress(BadInput):  # the training is done again, and writes another
         manifest = store.read_manifest(record) if record.exists() else {}
-    if not manifest.get("sha256") or store.find_change(out, manifest):
+    trained = bool(manifest.get("sha256")) and not store.find_change(out, manifest)
+    if not trained:
         return False
     say(
         f"{out}: trained already, from the same data with the same settings; to train again, delete {record}"
     )
-    # equal data may be in other inputs
+    # with the inputs of this run: equal data may be in other files
     store.write_manifest(out / "manifest.json", manifest | store.origin(out))
     return True
 
@@ -317,13 +330,14 @@ def log_odds(
 ) -> torch.Tensor | None:
     """log P of the 101 values minus their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
     weights are not an adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
-    chosen = parse_training_job(settings)
-    dtype = chosen.model.dtype
-    if chosen.training.method != "lora" or dtype == "float32":
+    options = parse_training_job(settings)
+    dtype = options.model.dtype
+    if options.training.method != "lora" or dtype == "float32":
         return None
-    every, trie = -(-len(trainer.rows) // MEASURED), value_trie(lm.tokenizer)
+    every = math.ceil(len(trainer.rows) / MEASURED)
+    trie = value_trie(lm.tokenizer)
     rows = [
-        Row(prompt_ids=row.prompt_ids, trie=trie, more=len(trie.tokens))
+        Row(prompt_ids=row.prompt_ids, trie=trie, trie_tokens=len(trie.tokens))
         for row in trainer.rows[::every]
     ]
     values = logprobs(lm, rows, 2 * trainer.budget, dtype)
@@ -339,10 +353,11 @@ def rounding(
     lm.model.merge_adapter()
     merged = log_odds(lm, trainer, settings)
     assert policy is not None and merged is not None  # as `before`
-    return {
-        name: float(f"{(end - start).square().mean().sqrt().item():.4g}")
-        for name, start, end in (("trained", before, policy), ("merged", policy, merged))
-    }
+
+    def distance(start: torch.Tensor, end: torch.Tensor) -> float:
+        return float(f"{(end - start).square().mean().sqrt().item():.4g}")
+
+    return {"trained": distance(before, policy), "merged": distance(policy, merged)}
 
 
 def publish(
@@ -364,7 +379,8 @@ def publish(
         return
     final = work / "model"
     trainer.accelerator.unwrap_model(trainer.model).save_pretrained(final, safe_serialization=True)
-    if broken := _not_finite(final):
+    broken = _tensor_not_finite(final)
+    if broken:
         shutil.rmtree(work)  # a checkpoint of them would lead here again
         step = f"step {trainer.state.global_step}, the last"
         raise BadInput(
@@ -375,22 +391,13 @@ def publish(
     # The keys of entries that a resumed training has read from its checkpoint are sorted.
     log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
     (final / "training_log.json").write_text(json.dumps(log) + "\n")
-    facts |= {
-        "settings": settings,
-        "steps": trainer.state.global_step,
-        "loss": log[-1]["loss"] if log else None,
-    }
-    facts |= {"base_commit": language_model.revision_of(parse_training_job(settings).model)}
+    facts["settings"] = settings
+    facts["steps"] = trainer.state.global_step
+    facts["loss"] = log[-1]["loss"] if log else None
+    facts["base_commit"] = language_model.revision_of(parse_training_job(settings).model)
     if before is not None:
         facts["log_odds"] = rounding(lm, trainer, settings, before)
-    gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
-    cost = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
-    # medians of this process's steps, without the first, which warms up
-    if steps := trainer.seconds[1:]:
-        cost |= {"step_seconds": round(median(steps), 4), "step_tokens": median(trainer.tokens[1:])}
-        cost |= {"micro_batch_tokens": trainer.budget} | (
-            {"peak_bytes": torch.cuda.max_memory_allocated()} if gpus else {}
-        )
+    cost = cost_of(trainer, lm, started)
     manifest = {**store.folder_digests(final), "cost": cost, **store.origin(out), **facts}
     store.write_manifest(final / "manifest.json", manifest)
     # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was killed.
@@ -399,7 +406,22 @@ def publish(
     shutil.rmtree(work)
 
 
-def _not_finite(folder: Path) -> str | None:
+def cost_of(trainer, lm, started: float) -> dict[str, Any]:
+    """What a training took: seconds, GPUs, and of a step the time, the tokens and the largest memory on a GPU."""
+    gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
+    cost: dict[str, Any] = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
+    # medians of this process's steps, without the first, which warms up
+    seconds = trainer.seconds[1:]
+    if seconds:
+        cost["step_seconds"] = round(median(seconds), 4)
+        cost["step_tokens"] = median(trainer.tokens[1:])
+        cost["micro_batch_tokens"] = trainer.budget
+        if gpus:
+            cost["peak_bytes"] = torch.cuda.max_memory_allocated()
+    return cost
+
+
+def _tensor_not_finite(folder: Path) -> str | None:
     """The name of the first tensor with a number that is not finite among the weights in a folder."""
     for path in sorted(folder.glob("*.safetensors")):
         with safe_open(path, "pt") as tensors:

@@ -28,62 +28,116 @@ CHECKED = 32  # pairs whose reference is computed again
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
-class Compared(Row, kw_only=True):
-    """A pair; reference: log-probabilities of (chosen, rejected) under the reference."""
+# A pair as token ids
+
+
+class PreferenceRow(Row, kw_only=True):
+    """A prompt with the trie of two statements, (chosen, rejected); reference: their log-probabilities, log pi_ref(c | x)."""
 
     reference: tuple[float, float] = (0.0, 0.0)
 
 
-def rows(lm, pairs: Sequence[Pair]) -> list[Compared]:
+def rows(lm, pairs: Sequence[Pair]) -> list[PreferenceRow]:
     """Token ids of pairs, without the reference."""
-    prompts, compared = (
-        prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs),
-        [],
-    )
+    prompts = prompts_ids(lm.tokenizer, [pair.prompt for pair in pairs], lm.template_kwargs)
+    rows = []
     for pair, prompt in zip(pairs, prompts, strict=True):
-        chosen, rejected = (
-            completion_ids(lm.tokenizer, side[0]["content"])
-            for side in (pair.chosen, pair.rejected)
-        )
+        chosen = completion_ids(lm.tokenizer, pair.chosen[0]["content"])
+        rejected = completion_ids(lm.tokenizer, pair.rejected[0]["content"])
         trie = TokenTrie.of([chosen, rejected])
-        compared.append(Compared(prompt_ids=prompt, trie=trie, more=len(chosen) + len(rejected)))
-    return compared
+        tokens = len(chosen) + len(rejected)
+        rows.append(PreferenceRow(prompt_ids=prompt, trie=trie, trie_tokens=tokens))
+    return rows
 
 
-def preference_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
-    """DPO loss (Rafailov et al., 2023; section 3.3), a mean over pairs: log-probabilities [B, 2] of (chosen, rejected)."""
+# The reference, log pi_ref
+
+
+def reference_logprobs(
+    lm, data: Sequence[PreferenceRow], tokens: int, label: str, dtype="float32"
+) -> list[PreferenceRow]:
+    """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
+    progress = Progress(f"{label} reference", len(data))
+    logprobs = common.logprobs(lm, data, tokens, dtype, progress.update).tolist()
+    return [replace(row, reference=tuple(both)) for row, both in zip(data, logprobs, strict=True)]
+
+
+def with_reference(
+    lm, data: Sequence[PreferenceRow], pairs: Sequence[Pair], tokens: int, label: str, dtype: str
+) -> list[PreferenceRow]:
+    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any. dtype:
+    of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`."""
+    recorded = []
+    for row, pair in zip(data, pairs, strict=True):
+        chosen, rejected = pair.ref_chosen_logps, pair.ref_rejected_logps
+        if isinstance(chosen, UnsetType) or isinstance(rejected, UnsetType):
+            return reference_logprobs(lm, data, tokens, label, dtype)
+        recorded.append(replace(row, reference=(chosen, rejected)))
+
+    # In float32 a sample of them is compared; in other arithmetic all are computed anew, as the policy's will be.
+    keep = dtype == "float32"
+    if keep:
+        computed = reference_logprobs(lm, data[:CHECKED], tokens, f"{label} check of the", dtype)
+    else:
+        computed = reference_logprobs(lm, data, tokens, label, dtype)
+    before = np.array([row.reference for row in recorded[: len(computed)]])
+    now = np.array([row.reference for row in computed])
+    difference = np.abs(before - now).max()
+    if not difference < TOLERANCE[dtype]:
+        raise BadInput(
+            f"the pairs' ref_chosen_logps and ref_rejected_logps differ by up to {difference:.3g} from the reference's: the "
+            "candidates were sampled from other weights; sample candidates and select pairs again"
+        )
+    return recorded if keep else computed
+
+
+# The loss, and a step of it
+
+
+def dpo_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
+    """The DPO loss (section 3.3; Rafailov et al., 2023, equation 7), a mean over pairs; TRL's `loss_type` sigmoid.
+
+    -ln sigmoid(beta (log pi(c+ | x) / pi_ref(c+ | x) - log pi(c- | x) / pi_ref(c- | x))). policy, reference:
+    log-probabilities [B, 2] of (chosen, rejected), sums over the tokens of a statement and its end. beta > 0, usually .1 to
+    .5: the strength of the pull to the reference. The loss is ln 2 where policy and reference agree.
+    """
     gain = policy - reference
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
 
 
-class DpoTrainer(PackedTrainer[Compared]):
-    """`preference_loss` of pairs."""
+class DpoTrainer(PackedTrainer[PreferenceRow]):
+    """Trains on `dpo_loss`."""
 
-    def __init__(self, rows: Sequence[Compared], beta: float, **more):
-        super().__init__(rows, **more)
+    def __init__(self, rows: Sequence[PreferenceRow], beta: float, **options):
+        super().__init__(rows, **options)
         self.beta = beta
         # For the log, of each micro-batch of a step: its pairs, those with a positive margin, and the sum of the margins.
         self.outcomes: list[torch.Tensor] = []
         self.parts = 0  # micro-batches of the step
 
-    def collate(self, rows: Sequence[Compared]) -> Batch:
+    def collate(self, rows: Sequence[PreferenceRow]) -> Batch:
         return super().collate(rows) | {"reference": torch.tensor([row.reference for row in rows])}
 
-    def cut(self, rows: Sequence[Compared]) -> list[Batch]:
-        parts = super().cut(rows)
+    def micro_batches(self, rows: Sequence[PreferenceRow]) -> list[Batch]:
+        parts = super().micro_batches(rows)
         self.outcomes = []
         self.parts = len(parts)
         return parts
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        logprobs = path_logprobs(node_logprobs(model, inputs), inputs)  # [B, 2]
-        reference = inputs["reference"].to(logprobs)
-        gain = self.beta * (logprobs - reference).detach()
-        margin = gain[:, 0] - gain[:, 1]
-        self.outcomes.append(
-            torch.stack([torch.ones_like(margin), (margin > 0).to(margin), margin]).sum(1)
-        )
-        return preference_loss(logprobs, reference, self.beta)
+        """The loss of a micro-batch: one forward pass of its prompts, each with both statements behind it."""
+        policy = path_logprobs(node_logprobs(model, inputs), inputs)  # log pi(c | x), [B, 2]
+        reference = inputs["reference"].to(policy)
+        self._note_margins(policy.detach() - reference)
+        return dpo_loss(policy, reference, self.beta)
+
+    def _note_margins(self, gain: torch.Tensor) -> None:
+        """Adds the pairs of a micro-batch to the log's sums; gain: of policy over reference, [B, 2]."""
+        rewards = self.beta * gain
+        margin = rewards[:, 0] - rewards[:, 1]
+        pair = torch.ones_like(margin)
+        right = (margin > 0).to(margin)
+        self.outcomes.append(torch.stack([pair, right, margin]).sum(1))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Adds TRL's `rewards/accuracies` and `rewards/margins`: means over the pairs of a step, in all processes."""
@@ -95,63 +149,25 @@ class DpoTrainer(PackedTrainer[Compared]):
         super().log(logs, start_time)
 
 
-def reference_logprobs(
-    lm, data: Sequence[Compared], tokens: int, label: str, dtype="float32"
-) -> list[Compared]:
-    """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
-    logprobs = common.logprobs(
-        lm, data, tokens, dtype, Progress(f"{label} reference", len(data)).update
-    )
-    return [
-        replace(row, reference=tuple(pair))
-        for row, pair in zip(data, logprobs.tolist(), strict=True)
-    ]
-
-
-def with_reference(
-    lm, data: Sequence[Compared], pairs: Sequence[Pair], tokens: int, label: str, dtype: str
-) -> list[Compared]:
-    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any. dtype:
-    of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`."""
-    known = [
-        replace(row, reference=(pair.ref_chosen_logps, pair.ref_rejected_logps))
-        for row, pair in zip(data, pairs, strict=True)
-        if not isinstance(pair.ref_chosen_logps, UnsetType)
-        and not isinstance(pair.ref_rejected_logps, UnsetType)
-    ]
-    if len(known) < len(data):
-        return reference_logprobs(lm, data, tokens, label, dtype)
-    keep = dtype == "float32"
-    some, name = (data[:CHECKED], f"{label} check of the") if keep else (data, label)
-    live = reference_logprobs(lm, some, tokens, name, dtype)
-    given, computed = (
-        np.array([row.reference for row in side]) for side in (known[: len(live)], live)
-    )
-    apart = np.abs(given - computed).max()
-    if not apart < TOLERANCE[dtype]:
-        raise BadInput(
-            f"the pairs' ref_chosen_logps and ref_rejected_logps differ by up to {apart:.3g} from the reference's: the "
-            "candidates were sampled from other weights; sample candidates and select pairs again"
-        )
-    return known if keep else live
+# The training
 
 
 def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) -> None:
     """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`. sft: folder of the reference."""
-    chosen = parse_training_job(settings)
+    options = parse_training_job(settings)
 
     def build(lm, arguments):
         data = rows(lm, pairs)
         common.check_lengths(lm, data)
         reference = lm if str(start) == str(sft) else common.trainable(settings, str(sft))
         tokens = 2 * speed("training")["micro_batch_tokens"]  # nothing is kept for a backward pass
-        data = with_reference(reference, data, pairs, tokens, chosen.label, chosen.model.dtype)
+        data = with_reference(reference, data, pairs, tokens, options.label, options.model.dtype)
         lm.model.train()
+        # Without dropout: the policy starts at the reference, which had none.
         for module in lm.model.modules():
-            # the policy starts at the reference, which had none
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
         return DpoTrainer(data, settings["stage"]["beta"], **arguments)
 
-    judges = store.weights_digest(sft), store.weights_digest(start)
+    judges = (store.weights_digest(sft), store.weights_digest(start))
     common.train(build, pairs, settings, out, str(start), judges, stage="dpo", pairs=len(pairs))

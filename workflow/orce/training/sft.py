@@ -1,4 +1,4 @@
-"""Supervised warm start of the confidence LLM: it learns to state a given confidence."""
+"""Supervised warm start of the confidence LLM: it learns to state a given confidence (section 3.2)."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,24 +13,23 @@ from orce.training.steps import Batch, PackedTrainer, Row
 
 
 def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """The loss is on the statement and its end token only."""
+    """Token ids of examples {prompt, percent}. The trie is the statement and its end token, so the loss is on these alone."""
     prompts = prompts_ids(
         lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
     )
-    completions = [
-        completion_ids(lm.tokenizer, statement(example["percent"])) for example in examples
-    ]
-    return [
-        Row(prompt_ids=prompt, trie=TokenTrie.of([completion]), more=len(completion))
-        for prompt, completion in zip(prompts, completions, strict=True)
-    ]
+    rows = []
+    for example, prompt in zip(examples, prompts, strict=True):
+        completion = completion_ids(lm.tokenizer, statement(example["percent"]))
+        trie = TokenTrie.of([completion])
+        rows.append(Row(prompt_ids=prompt, trie=trie, trie_tokens=len(completion)))
+    return rows
 
 
 class SftTrainer(PackedTrainer[Row]):
-    """Cross-entropy of the statements."""
+    """Cross-entropy of the statements, a mean over their tokens."""
 
-    def items(self, row: Row) -> int:
-        return row.more
+    def loss_terms(self, row: Row) -> int:
+        return row.trie_tokens
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
         return -node_logprobs(model, inputs).mean()

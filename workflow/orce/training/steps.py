@@ -1,8 +1,8 @@
 """One optimizer step in micro-batches that are cut by their tokens: memory has a limit whatever the lengths.
 
 A trainer's batch is all examples of a step (of this process), cut into micro-batches of at most
-``training.micro_batch_tokens``. Each one's loss counts by its share of the step's items (tokens of SFT, pairs of DPO), so
-the loss of a step does not depend on the cut but for rounding, and for LoRA's dropout.
+``training.micro_batch_tokens``. Each one's loss counts by its share of the step's loss terms (tokens of SFT, pairs of DPO),
+so the loss of a step does not depend on the cut but for rounding, and for LoRA's dropout.
 """
 
 import math
@@ -28,11 +28,11 @@ NOT_FINITE = "nothing is written; set a lower learning_rate, or dtype: float32, 
 
 
 class Row(Struct, kw_only=True):
-    """An example as token ids: a prompt, and the trie of what may follow it. more: the tokens that it adds to a micro-batch."""
+    """An example as token ids: a prompt, and the trie of what may follow it, with its tokens in a micro-batch."""
 
     prompt_ids: list[int]
     trie: TokenTrie
-    more: int
+    trie_tokens: int
 
 
 AnyRow = TypeVar("AnyRow", bound=Row)
@@ -42,8 +42,11 @@ class FamilySampler(Sampler):
     """Shuffles families of prompts (token ids), such as the questions about one passage, and keeps each together."""
 
     def __init__(self, prompts: list[list[int]], seed: int):
-        self.families = [members for members, _ in sorted_families(prompts)[1]]
-        self.size, self.seed, self.epoch = len(prompts), seed, 0
+        _, families = sorted_families(prompts)
+        self.families = [members for members, _ in families]
+        self.size = len(prompts)
+        self.seed = seed
+        self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Called before each epoch, so that a resumed training sees the order that it had."""
@@ -55,25 +58,28 @@ class FamilySampler(Sampler):
     def __iter__(self) -> Iterator[int]:
         draw = torch.Generator().manual_seed(self.seed + self.epoch)
         for family in torch.randperm(len(self.families), generator=draw).tolist():
-            mine = self.families[family]
-            yield from (mine[i] for i in torch.randperm(len(mine), generator=draw).tolist())
+            members = self.families[family]
+            for i in torch.randperm(len(members), generator=draw).tolist():
+                yield members[i]
 
 
 class PackedTrainer(Trainer, Generic[AnyRow]):
-    """A trainer on rows. A subclass says what their loss is. grouped: whether an epoch shuffles families of prompts, so that a
-    step has whole ones (`training.grouped`)."""
+    """Base trainer: packs rows into micro-batches of at most `budget` tokens. Subclasses define `part_loss`.
 
-    current_gradient_accumulation_steps = 1  # a batch is a whole step
+    grouped: whether an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`).
+    """
 
-    def __init__(self, rows: Sequence[AnyRow], grouped: bool = False, **more):
+    # Trainer must not divide a loss: one batch of its data loader is one optimizer step.
+    current_gradient_accumulation_steps = 1
+
+    def __init__(self, rows: Sequence[AnyRow], grouped: bool = False, **options):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
-        super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **more)
+        # The collator leaves rows as they are: `training_step` packs them when it knows the budget.
+        super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **options)
         self.remove_callback(PrinterCallback)  # common.Report replaces it
-        self.rows, self.grouped, self.budget = (
-            rows,
-            grouped,
-            speed("training")["micro_batch_tokens"],
-        )
+        self.rows = rows
+        self.grouped = grouped
+        self.budget = speed("training")["micro_batch_tokens"]
         self.batch: Sequence[AnyRow] = ()  # of the latest step
         self.tokens: list[int] = []  # of each step so far
         self.seconds: list[float] = []  # of each step's passes
@@ -82,29 +88,33 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         return pack([row.prompt_ids for row in rows], [row.trie for row in rows])
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        raise NotImplementedError  # the mean loss of a micro-batch over its items
+        """The mean loss of a micro-batch over its loss terms, a scalar."""
+        raise NotImplementedError
 
-    def items(self, row: AnyRow) -> int:
-        return 1  # of the loss
+    def loss_terms(self, row: AnyRow) -> int:
+        """How many terms a row adds to the mean loss: its tokens in SFT, 1 for a pair of DPO."""
+        return 1
 
-    def cut(self, rows: Sequence[AnyRow]) -> list[Batch]:
-        """The micro-batches of a step, each with the share of its loss."""
-        total = sum(map(self.items, rows))
-        batches = packed_batches(
-            [row.prompt_ids for row in rows], [row.more for row in rows], self.budget
-        )
-        groups = [[rows[i] for i in indices] for indices in batches]
-        return [
-            self.collate(group) | {"share": sum(map(self.items, group)) / total} for group in groups
-        ]
+    def micro_batches(self, rows: Sequence[AnyRow]) -> list[Batch]:
+        """The micro-batches of a step, each with the `share` of its loss in the step's."""
+        total = sum(map(self.loss_terms, rows))
+        prompts = [row.prompt_ids for row in rows]
+        parts = []
+        for indices in packed_batches(prompts, [row.trie_tokens for row in rows], self.budget):
+            group = [rows[i] for i in indices]
+            share = sum(map(self.loss_terms, group)) / total
+            parts.append(self.collate(group) | {"share": share})
+        return parts
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
-        self.batch = inputs["rows"]
+        rows = inputs["rows"]
+        self.batch = rows
         while True:
-            started, parts = time.monotonic(), self.cut(inputs["rows"])
+            started = time.monotonic()
+            parts = self.micro_batches(rows)
             try:
-                loss = self.step(model, parts, sum(map(self.items, inputs["rows"])))
+                loss = self.step(model, parts, sum(map(self.loss_terms, rows)))
                 if torch.cuda.is_available():
                     torch.cuda.synchronize()
                 self.seconds.append(time.monotonic() - started)
@@ -113,45 +123,45 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
             except RuntimeError as error:
                 # Several processes would have to agree, in the middle of a backward pass.
                 alone = self.accelerator.num_processes == 1
-                if not (
-                    should_reduce_batch_size(error) and alone and len(parts) < len(inputs["rows"])
-                ):
+                divisible = len(parts) < len(rows)
+                if not (should_reduce_batch_size(error) and alone and divisible):
                     raise
             self.budget //= 2
             say(
                 f"out of memory: micro-batches of {self.budget:,} tokens from here on (training.micro_batch_tokens)"
             )
+            # What the parts before the failure have added; the step starts anew.
             model.zero_grad()
             clear_device_cache(garbage_collection=True)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of it is saved."""
         for name in ("loss", "grad_norm"):
-            if not math.isfinite(value := float(logs.get(name, 0))):
+            value = float(logs.get(name, 0))
+            if not math.isfinite(value):
                 # By identity, as two examples may be equal.
-                examples = [
-                    str(n)
-                    for n, row in enumerate(self.rows, 1)
-                    if any(row is seen for seen in self.batch)
-                ]
+                in_step = {id(row) for row in self.batch}
+                examples = [str(n) for n, row in enumerate(self.rows, 1) if id(row) in in_step]
                 where = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
                 raise BadInput(f"[{self.args.run_name}] {where}: {name} is {value}; {NOT_FINITE}")
         super().log(logs, start_time)
 
-    def step(self, model, parts: list[Batch], items: int) -> torch.Tensor:
-        """The loss of a step, given as micro-batches."""
-        scale, train = 1.0, super().training_step
+    def step(self, model, parts: list[Batch], terms: int) -> torch.Tensor:
+        """The loss of a step, given as micro-batches; terms: of this process's loss."""
+        scale = 1.0
         if self.accelerator.num_processes > 1:
             # Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
-            # the weight 0. The scale makes every item count the same, in whichever process it is.
-            counts = self.accelerator.gather(
-                torch.tensor([[len(parts), items]], device=self.accelerator.device)
-            )
-            parts = parts + [parts[-1] | {"share": 0.0}] * (int(counts[:, 0].max()) - len(parts))
-            scale = items / counts[:, 1].double().mean().item()
-        return torch.stack(
-            [train(model, batch | {"share": scale * batch["share"]}) for batch in parts]
-        ).sum()
+            # the weight 0. The scale makes every term count the same, in whichever process it is.
+            own = torch.tensor([[len(parts), terms]], device=self.accelerator.device)
+            counts = self.accelerator.gather(own)
+            missing = int(counts[:, 0].max()) - len(parts)
+            parts = parts + [parts[-1] | {"share": 0.0}] * missing
+            scale = terms / counts[:, 1].double().mean().item()
+        losses = []
+        for batch in parts:
+            weighted = batch | {"share": scale * batch["share"]}
+            losses.append(super().training_step(model, weighted))  # forward and backward
+        return torch.stack(losses).sum()
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """A micro-batch's share of the step's loss (of a whole batch: all of it): a scalar."""
