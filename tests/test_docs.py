@@ -241,7 +241,7 @@ def test_the_readme_shows_both_tables_of_the_demo():
     assert [lines[0].partition(",")[0], lines[10].partition(",")[0]] == ["arithmetic", "worldfacts"] and lines[
         9
     ] == "..."
-    assert lines[1] == lines[11] == metrics_file.LINE.format("", *metrics_file.SHOWN, "unread").rstrip()
+    assert lines[1] == lines[11] == metrics_file.LINE.format("", *metrics_file.SO_FAR, "unread").rstrip()
     assert metrics_file.COLLAPSED in lines[-1].split()
     rows = ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     assert [line.split()[0] for line in lines[2:9]] == [line.split()[0] for line in lines[12:-1]] == rows

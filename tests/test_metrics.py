@@ -41,9 +41,9 @@ from orce.metrics import (
     summarise_extra,
     undefined_reason,
 )
-from orce.metrics.counts import Tally, tabulate
+from orce.metrics.counts import Metric, Tally, tabulate
 from orce.metrics.definitions import EXTRA
-from orce.metrics.resampling import draw, interval
+from orce.metrics.resampling import draw, interval, intervals
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -376,6 +376,22 @@ def test_intervals_agree_with_resampling_items_in_a_loop(name, distinct):
 
 
 GAPS = ["ece", "ece_15"]
+
+
+def test_a_maximum_that_has_gaps_as_a_sum_has_them_gets_no_interval():
+    """The interval of the sum would be far too wide for it."""
+    confidence, correct = stated(100)
+    ece = metrics.METRICS["ece"]
+
+    @partial(Metric, read=ece.read, gaps=ece.gaps)
+    def mce(tally):
+        return np.abs(ece.gaps(tally)).max(axis=1)
+
+    cells = tabulate(confidence, correct)
+    with pytest.raises(ValueError, match="the gaps of a metric must sum to it in size"):
+        intervals({"mce": mce}, cells, 50, 0)
+    mce.gaps = None
+    assert intervals({"mce": mce}, cells, 50, 0)["mce"][1] < intervals({"ece": ece}, cells, 50, 0)["ece"][1]
 
 
 @pytest.mark.parametrize("name", GAPS)

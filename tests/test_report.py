@@ -658,6 +658,20 @@ def cells():
             yield metrics, summarise_extra(confidence, correct, 50), label
 
 
+def test_a_metric_that_older_results_lack_is_said_in_the_tidy_table_and_on_the_screen(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    measured, extra, label = next(cells())
+    del extra["prr"]
+    path = f"results/{measured['dataset']}/small/{measured['method']}/metrics.json"
+    store.write_object(path, measured | {"spearman_surrogate": measured["spearman"]})
+    store.write_object(path.replace("metrics.json", "extra.json"), extra)
+    chosen = json.dumps({"labels": {path: label}})
+    assert main(["metrics-csv", "--settings", chosen, "--metrics", path, "--out", "metrics.csv"]) == 0
+    older = pd.read_csv("metrics.csv").set_index("metric").loc["prr"]
+    assert np.isnan(older["value"]) and "snakemake -R evaluate" in older["reason"]
+    assert "1 values are missing: its file was made before this metric" in capfd.readouterr().err
+
+
 def test_the_tidy_table_and_the_picture_have_every_metric_and_method(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     labels = {}

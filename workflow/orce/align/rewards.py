@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orce.metrics.counts import exact, unit, zero_or_one
+from orce.metrics.counts import as_exact, as_labels, as_unit
 from orce.runtime.modules import Contract, from_file, keep_contracts, require
 
 __all__ = [
@@ -50,17 +50,19 @@ def _checked(formula: Reward, needs_correct: bool = False) -> Reward:
     def reward(
         reference_confidence, reference_surrogate, confidence, surrogate, correct=None
     ) -> Values:
-        c = unit(reference_confidence, "reference_confidence")
-        k = unit(reference_surrogate, "reference_surrogate")
+        c = as_unit(reference_confidence, "reference_confidence")
+        k = as_unit(reference_surrogate, "reference_surrogate")
         if c.ndim != 1 or c.shape != k.shape:
             raise ValueError(
                 f"expected two reference arrays [n] of one length, not {c.shape} and {k.shape}"
             )
         if correct is not None:
-            correct = zero_or_one(correct, "correct")
+            correct = as_labels(correct, "correct")
         elif needs_correct:
             raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
-        return formula(c, k, unit(confidence, "confidence"), unit(surrogate, "surrogate"), correct)
+        return formula(
+            c, k, as_unit(confidence, "confidence"), as_unit(surrogate, "surrogate"), correct
+        )
 
     return reward
 
@@ -102,7 +104,7 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
     if below, by 0 if tied. So all sums of the enlarged set follow from sums over the items above minus those below, and
     cumulative sums give these for all cells at once.
     """
-    counts = exact(int(counts.sum()), counts)
+    counts = as_exact(int(counts.sum()), counts)
     n = counts.sum()
     p = counts.sum(axis=1)  # items with each C
     q = counts.sum(axis=0)  # items with each K

@@ -27,6 +27,7 @@ from orce.judge import judge as judges
 from orce.methods import Method, Registry
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
+from orce.metrics.definitions import ON_SCREEN
 from orce.runtime import process
 from orce.runtime.modules import short
 from orce.runtime.process import say
@@ -47,7 +48,6 @@ COLUMNS = ("id", "question", "answer", "correct")  # of the table, beside the me
 # of all questions, or of none
 PRESENT = {"answers": "samples", "references": "labelled", "choices": "options"}
 JUDGEMENTS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
-METRICS = ("accuracy", "ece", "brier", "auroc", "aurc")  # on the screen
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
 
 
@@ -195,7 +195,7 @@ def confidence(
         }
         for file, some in prompts.items():
             store.write(root / file, [question.example(task) for question in some], {"task": task})
-        weights = None if judge is None else judges.located(str(judge))
+        weights = None if judge is None else judges.local_folder(str(judge))
         if weights:
             judges.check_weights(weights, config.device)
         return _table(root, config, registry, [*specs], weights, has_labels)
@@ -385,7 +385,11 @@ def _table(
         main = greedy.get(asked["id"]) or next(iter(mine.values()))
         record = {"id": asked["id"], "question": asked["question"], **answer(main)}
         record["confidence"] = {name: line["confidence"] for name, line in mine.items()}
-        own = {name: answer(mine[name]) for name in methods if registry.judges(name) != {"greedy"}}
+        own = {
+            name: answer(mine[name])
+            for name in methods
+            if registry.answers_scored(name) != {"greedy"}
+        }
         records.append(record | ({"own": own} if own else {}))
     table = Table(records, [*rows])
     for name in table.methods:
@@ -575,7 +579,7 @@ def run(args):
     table.write(out)
     by_method = {} if metrics is None and "correct" not in table[0] else table.metrics()
     for method, values in by_method.items():
-        say(f"[measure] {method}: {signs.shown(values, METRICS)}")
+        say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
     if metrics is not None:
         files.write_json(metrics, by_method)
     print(table)

@@ -17,11 +17,11 @@ from orce.errors import BadInput
 from orce.judge import judge as judges
 from orce.methods.samples import APART
 from orce.metrics import signs
+from orce.metrics.definitions import ON_SCREEN
 from orce.runtime.process import Progress, say
 
 NAMED = 5  # equal errors that are named one by one
 EVERY = 10.0  # seconds between two lines of progress if the input's length is unknown
-METRICS = ("ece", "brier", "auroc", "aurc", "accuracy")  # on the screen
 Lines = Sequence[tuple[int, bytes | tables.Row]]  # numbered from 1: of JSON, or rows of a table
 
 
@@ -66,7 +66,7 @@ def run(args):
             [record for record in files.read_jsonl(args.out) if "confidence" in record]
         )
         files.write_json(args.metrics, values)
-        shown = signs.shown(values, METRICS)
+        shown = signs.shown(values, ON_SCREEN)
         say(f"[score] {values['n']} items: {shown}; {args.metrics} has all, with intervals")
     if work.broken:
         sys.exit(1)

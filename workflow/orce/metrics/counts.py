@@ -18,17 +18,18 @@ Values = NDArray[np.float64]
 LARGEST = 3_000_000  # items up to which sums of squared doubled ranks fit into 64 bits
 
 
-def finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def as_finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """The values as float64; ValueError for masked arrays, text, nan and infinity."""
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array; leave its masked items out first")
-    given = np.asarray(values)
-    if given.dtype.kind in "USOb" and any(
-        isinstance(value, str | bytes) for value in given.ravel()
-    ):
+    array = np.asarray(values)
+    # numpy would read "0.5" as a number; an array of objects may hold both.
+    may_have_text = array.dtype.kind in "USOb"
+    if may_have_text and any(isinstance(value, str | bytes) for value in array.ravel()):
         raise ValueError(f"{name} has text; expected numbers")
-    array = given.astype(np.float64)
-    if unread := int((~np.isfinite(array)).sum()):
+    array = array.astype(np.float64)
+    unread = int((~np.isfinite(array)).sum())
+    if unread:
         raise ValueError(
             f"{name} has {unread} values that are not finite numbers; replace unread ones first"
         )
@@ -40,30 +41,29 @@ def whole_percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
     percents = np.rint(100 * np.clip(values, 0, 1)) / 100
     if (values == percents).all():
         return percents
-    return np.where(
-        (values == percents.astype(np.float32)) | (values == percents.astype(np.float16)),
-        percents,
-        values,
-    )
+    single = values == percents.astype(np.float32)
+    half = values == percents.astype(np.float16)
+    return np.where(single | half, percents, values)
 
 
-def unit(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def as_unit(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """The values as float64; ValueError unless all are numbers from 0 to 1."""
-    array = finite(values, name)
+    array = as_finite(values, name)
     if array.size and (array.min() < 0 or array.max() > 1):
         raise ValueError(f"{name} must lie in [0, 1], not {array.min()} to {array.max()}")
     return array
 
 
-def zero_or_one(values: ArrayLike, name: str) -> NDArray[np.float64]:
+def as_labels(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """The values as float64; ValueError unless each is 0 or 1."""
-    array = finite(values, name)
-    if not np.isin(array, (0, 1)).all():
-        raise ValueError(f"{name} must be 0 or 1, not {array[~np.isin(array, (0, 1))][0]}")
+    array = as_finite(values, name)
+    valid = np.isin(array, (0, 1))
+    if not valid.all():
+        raise ValueError(f"{name} must be 0 or 1, not {array[~valid][0]}")
     return array
 
 
-def exact(n: int, counts: NDArray[np.int64]) -> NDArray:
+def as_exact(n: int, counts: NDArray[np.int64]) -> NDArray:
     """Counts whose sums of three factors up to n are exact: Python's integers where 64 bits would not hold n^3 / 3."""
     return counts.astype(object) if n > LARGEST else counts
 
@@ -90,44 +90,49 @@ class Cells:
 
 def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
     """Cells of confidence [n] and target [n], compared without rounding. ValueError for other shapes, nan or infinity."""
-    confidence, target = finite(confidence, "confidence"), finite(target, "target")
+    confidence = as_finite(confidence, "confidence")
+    target = as_finite(target, "target")
     if confidence.ndim != 1 or confidence.shape != target.shape:
         raise ValueError(
             f"expected two arrays [n] of one length, not {confidence.shape} and {target.shape}"
         )
     values, row = np.unique(confidence, return_inverse=True)
     targets, column = np.unique(target, return_inverse=True)
+    # One integer for each pair, in the order of rows and then columns.
+    width = max(len(targets), 1)
     code, item_cell, count = np.unique(
-        row * max(len(targets), 1) + column, return_inverse=True, return_counts=True
+        row * width + column, return_inverse=True, return_counts=True
     )
-    return Cells(
-        values, targets, *np.divmod(code, max(len(targets), 1)), count.astype(np.int64), item_cell
-    )
+    return Cells(values, targets, *np.divmod(code, width), count.astype(np.int64), item_cell)
 
 
-def judged(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+def labelled_cells(confidence: ArrayLike, correct: ArrayLike) -> Cells:
     """Cells of any confidences and correctness 0 or 1; ValueError otherwise."""
-    return tabulate(confidence, zero_or_one(correct, "correct"))
+    return tabulate(confidence, as_labels(correct, "correct"))
 
 
-def probabilities(confidence: ArrayLike, correct: ArrayLike) -> Cells:
+def probability_cells(confidence: ArrayLike, correct: ArrayLike) -> Cells:
     """Cells of confidences in [0, 1] and correctness 0 or 1; ValueError otherwise."""
-    return judged(unit(confidence, "confidence"), correct)
+    return labelled_cells(as_unit(confidence, "confidence"), correct)
 
 
 class Tally:
     """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and sums that metrics share."""
 
     def __init__(self, cells: Cells, counts: Counts | None = None):
-        self.cells, self.n = cells, cells.n
-        self.counts = counts = cells.count[None] if counts is None else counts
-        # of each cell, [C]
-        self.stated, self.target = cells.confidence[cells.row], cells.target[cells.column]
-        self.total = sum_groups(counts, cells.row)  # items at each confidence, ascending, [B, V]
-        # right answers at each confidence
+        if counts is None:
+            counts = cells.count[None]
+        self.cells = cells
+        self.n = cells.n
+        self.counts = counts
+        self.stated = cells.confidence[cells.row]  # of each cell, [C]
+        self.target = cells.target[cells.column]  # of each cell, [C]
+        # items, and right answers, at each confidence, ascending, [B, V]
+        self.total = sum_groups(counts, cells.row)
         self.right = sum_groups(counts * (self.target == 1), cells.row)
-        # or below it
-        self.up_to, self.right_up_to = self.total.cumsum(axis=1), self.right.cumsum(axis=1)
+        # at or below each confidence, [B, V]
+        self.up_to = self.total.cumsum(axis=1)
+        self.right_up_to = self.right.cumsum(axis=1)
         self._values: dict[Metric, Values] = {}
 
     @cached_property
@@ -150,7 +155,8 @@ def sum_groups(counts: Counts, group: Counts) -> Counts:
     """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must occur."""
     if np.any(group[1:] < group[:-1]):
         order = np.argsort(group, kind="stable")
-        counts, group = counts.take(order, axis=1), group[order]
+        group = group[order]
+        counts = counts.take(order, axis=1)
     last = np.flatnonzero(np.diff(group, append=len(group)))  # of each group
     if len(last) == len(group):
         return counts
@@ -160,22 +166,28 @@ def sum_groups(counts: Counts, group: Counts) -> Counts:
     return sums
 
 
+def _always_defined(cells: Cells) -> str | None:
+    return None
+
+
 @dataclass(eq=False)
 class Metric:
     """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined. Decorates `compute`.
 
     compute computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
     ValueError for values outside the metric's domain. undefined says why it has no value, for a footnote. gaps gives signed
-    parts [B, G] of a metric that is the sum of their sizes, such as ECE; its interval needs them (resampling.gap_interval).
+    parts [B, G] of a metric that is the sum of their sizes, such as ECE; its interval needs them (resampling.gap_interval,
+    which refuses parts that do not sum to the metric, as those of a maximum).
     """
 
     compute: Callable[[Tally], Values]
-    read: Callable[[ArrayLike, ArrayLike], Cells] = judged
-    undefined: Callable[[Cells], str | None] = lambda cells: None
+    read: Callable[[ArrayLike, ArrayLike], Cells] = labelled_cells
+    undefined: Callable[[Cells], str | None] = _always_defined
     gaps: Callable[[Tally], Values] | None = None
 
     def __post_init__(self):
-        self.__name__, self.__doc__ = self.compute.__name__, self.compute.__doc__
+        self.__name__ = self.compute.__name__
+        self.__doc__ = self.compute.__doc__
 
     def __call__(self, confidence: ArrayLike, target: ArrayLike) -> float | None:
         return self.value(self.read(confidence, target))

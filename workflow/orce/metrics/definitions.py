@@ -10,6 +10,7 @@ j-th of m tied items with e errors, after N items with E errors, has risk (E + e
 import math
 from collections.abc import Callable
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -20,9 +21,9 @@ from orce.metrics.counts import (
     Metric,
     Tally,
     Values,
-    exact,
-    judged,
-    probabilities,
+    as_exact,
+    labelled_cells,
+    probability_cells,
     tabulate,
 )
 
@@ -44,13 +45,13 @@ def accuracy(tally: Tally) -> Values:
     return tally.mean(tally.target)
 
 
-@partial(Metric, read=probabilities)
+@partial(Metric, read=probability_cells)
 def brier(tally: Tally) -> Values:
     """Mean of (confidence - correct)^2. None without items."""
     return tally.mean((tally.stated - tally.target) ** 2)
 
 
-@partial(Metric, read=probabilities)
+@partial(Metric, read=probability_cells)
 def nll(tally: Tally) -> Values:
     """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0 and 1."""
     stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
@@ -62,13 +63,17 @@ def ece(n_bins: int) -> Metric:
     if n_bins != int(n_bins) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
 
-    def gaps(tally: Tally) -> Values:
+    def excess(tally: Tally) -> Values:
+        """Sum of confidences minus right answers in each bin, [B, N]."""
         _, _, stated, right = _binned(tally, int(n_bins))
         return stated - right
 
-    @partial(Metric, read=probabilities, gaps=lambda tally: gaps(tally) / tally.n)
+    def gaps(tally: Tally) -> Values:
+        return excess(tally) / tally.n
+
+    @partial(Metric, read=probability_cells, gaps=gaps)
     def ece(tally: Tally) -> Values:
-        return np.abs(gaps(tally)).sum(axis=1) / tally.n
+        return np.abs(excess(tally)).sum(axis=1) / tally.n
 
     return ece
 
@@ -88,8 +93,9 @@ def reliability_bins(
     confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
 ) -> tuple[Counts, Counts, Values, Values]:
     """The bins of ECE that hold items, as arrays [N]: number from 0, items, their mean confidence and their accuracy."""
-    number, *sums = _binned(Tally(probabilities(confidence, correct)), n_bins)
-    total, stated, right = (per_bin[0] for per_bin in sums)
+    tally = Tally(probability_cells(confidence, correct))
+    number, *sums = _binned(tally, n_bins)
+    total, stated, right = (per_bin[0] for per_bin in sums)  # the only resample: the items
     return number, total, stated / total, right / total
 
 
@@ -98,13 +104,13 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
     # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
     stated = 100 * tally.cells.confidence
     percent = np.rint(stated).astype(np.int64)
-    upper = np.where(
-        np.abs(stated - percent) < 1e-9, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100)
-    )
-    bins = np.maximum(upper.astype(np.int64) - 1, 0)
+    whole = np.abs(stated - percent) < 1e-9
+    upper = np.where(whole, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100))
+    bins = np.maximum(upper.astype(np.int64) - 1, 0)  # closed on the right, 0 in the first
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
-    summed = (tally.total, tally.total * tally.cells.confidence, tally.right)
-    total, stated, right = (np.add.reduceat(values, starts, axis=1) for values in summed)
+    total = np.add.reduceat(tally.total, starts, axis=1)
+    stated = np.add.reduceat(tally.total * tally.cells.confidence, starts, axis=1)
+    right = np.add.reduceat(tally.right, starts, axis=1)
     return bins[starts], total, stated, right
 
 
@@ -112,30 +118,37 @@ def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
 
 
 def _constant_target(cells: Cells) -> str | None:
+    if len(cells.target) > 1:
+        return None
     reasons = {0.0: "all answers are wrong", 1.0: "all answers are right"}
-    return (
-        None
-        if len(cells.target) > 1
-        else reasons.get(float(cells.target[0]), "every target is the same")
-    )
+    return reasons.get(float(cells.target[0]), "every target is the same")
+
+
+def _no_right_answer(cells: Cells) -> str | None:
+    return None if 1 in cells.target else "all answers are wrong"
+
+
+def _no_wrong_answer(cells: Cells) -> str | None:
+    return None if 0 in cells.target else "all answers are right"
 
 
 @partial(Metric, undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
     """Probability that a right answer has a higher confidence than a wrong one, ties counting one half."""
+    # A right answer wins against the wrong ones below it, and half of those at its confidence: doubled, integers.
     wrong = tally.total - tally.right
     won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
     return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
 
 
-@partial(Metric, undefined=lambda cells: None if 1 in cells.target else "all answers are wrong")
+@partial(Metric, undefined=_no_right_answer)
 def aupr(tally: Tally) -> Values:
     """Average precision (stepwise, one step per tie) with right answers as the positive class."""
     right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
     return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
 
 
-@partial(Metric, undefined=lambda cells: None if 0 in cells.target else "all answers are right")
+@partial(Metric, undefined=_no_wrong_answer)
 def aupr_error(tally: Tally) -> Values:
     """Average precision with wrong answers as the positive class, ranked by low confidence."""
     return _average_precision(
@@ -152,19 +165,24 @@ def _average_precision(positive: Counts, positive_retrieved: Counts, retrieved: 
 def _why_no_correlation(cells: Cells) -> str | None:
     if cells.n < 3:
         return "there are fewer than 3 items"
-    return "every confidence is the same" if len(cells.confidence) == 1 else _constant_target(cells)
+    if len(cells.confidence) == 1:
+        return "every confidence is the same"
+    return _constant_target(cells)
 
 
 @partial(Metric, read=tabulate, undefined=_why_no_correlation)
 def rank_correlation(tally: Tally) -> Values:
     """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant or n < 3."""
     # Doubled, centred average ranks are integers, and so are all three sums.
-    cells, counts = tally.cells, exact(tally.n, tally.counts)
-    p, q = exact(tally.n, tally.total), exact(tally.n, tally.per_target)
+    cells = tally.cells
+    counts = as_exact(tally.n, tally.counts)
+    p = as_exact(tally.n, tally.total)
+    q = as_exact(tally.n, tally.per_target)
     a = 2 * np.cumsum(p, axis=1) - p - tally.n
     b = 2 * np.cumsum(q, axis=1) - q - tally.n
-    products = counts * a[:, cells.row] * b[:, cells.column], p * a**2, q * b**2
-    sxy, sxx, syy = (values.sum(axis=1).astype(np.float64) for values in products)
+    sxy = (counts * a[:, cells.row] * b[:, cells.column]).sum(axis=1).astype(np.float64)
+    sxx = (p * a**2).sum(axis=1).astype(np.float64)
+    syy = (q * b**2).sum(axis=1).astype(np.float64)
     return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
 
 
@@ -187,7 +205,8 @@ def log10_p(rho: float, n: int) -> float | None:
 
     if n < 3:
         raise ValueError(f"a p-value needs at least 3 items, not {n}")
-    x, a = (1 - rho) * (1 + rho), (n - 2) / 2
+    x = (1 - rho) * (1 + rho)
+    a = (n - 2) / 2
     if x <= 0:
         return None
     p = p_value(rho, n)
@@ -212,27 +231,29 @@ def log10_p(rho: float, n: int) -> float | None:
 
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
     """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in expectation."""
-    tally = Tally(judged(confidence, correct))
-    i, total, wrong = (
-        np.arange(1, tally.n + 1),
-        tally.total[0, ::-1],
-        (tally.total - tally.right)[0, ::-1],
-    )
-    tie = np.repeat(np.arange(len(total)), total)
-    before, errors_before = np.cumsum(total) - total, np.cumsum(wrong) - wrong
-    # One division of two exact integers, so each risk is rounded once.
-    return i / tally.n, (errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])) / (
-        total[tie] * i
-    )
+    tally = Tally(labelled_cells(confidence, correct))
+    i = np.arange(1, tally.n + 1)
+    # items and errors of each tie, the most confident first, and before it
+    total = tally.total[0, ::-1]
+    wrong = (tally.total - tally.right)[0, ::-1]
+    before = np.cumsum(total) - total
+    errors_before = np.cumsum(wrong) - wrong
+    tie = np.repeat(np.arange(len(total)), total)  # of the i-th item
+    # (E + e j / m) / i as one division of two exact integers, so each risk is rounded once.
+    errors = errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])
+    return i / tally.n, errors / (total[tie] * i)
 
 
 @Metric
 def aurc(tally: Tally) -> Values:
     """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of any finite numbers."""
     # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
-    m, e = tally.total, tally.total - tally.right
+    # Here m, e are items and errors of the tie, N, E those above it.
+    m = tally.total
+    e = tally.total - tally.right
+    above = tally.n - tally.up_to
     wrong_up_to = tally.up_to - tally.right_up_to
-    above, errors_above = tally.n - tally.up_to, wrong_up_to[:, -1:] - wrong_up_to
+    errors_above = wrong_up_to[:, -1:] - wrong_up_to
     slope = (errors_above * m - e * above) / np.maximum(m, 1)
     # N + m is the N of the next lower confidence, so each H is looked up once.
     edges = np.column_stack([np.full(len(m), tally.n), above])
@@ -244,7 +265,8 @@ def aurc(tally: Tally) -> Values:
 @Metric
 def e_aurc(tally: Tally) -> Values:
     """AURC minus the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
-    n, right = tally.n, tally.right.sum(axis=1)
+    n = tally.n
+    right = tally.right.sum(axis=1)
     head, tail = _harmonic(n)
     best = (n - right - right * ((head[n] - head[right]) + (tail[n] - tail[right]))) / n
     excess = tally.of(aurc) - best
@@ -278,16 +300,15 @@ def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC) / (err - least AURC)."""
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
-    return _ratio(
-        error - tally.of(aurc), np.where(np.isclose(error, least, atol=1e-12), 0, error - least)
-    )
+    # Rounding must not make a ratio of what is 0 by definition.
+    possible = np.where(np.isclose(error, least, atol=1e-12), 0, error - least)
+    return _ratio(error - tally.of(aurc), possible)
 
 
 def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
     """numerator / denominator [B], nan where the denominator is 0."""
-    return np.divide(
-        numerator, denominator, out=np.full(len(denominator), np.nan), where=denominator != 0
-    )
+    undefined = np.full(len(denominator), np.nan)
+    return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
 @lru_cache(maxsize=4)
@@ -298,13 +319,27 @@ def _harmonic(n: int) -> tuple[Values, Values]:
     return head, (exact - head).astype(np.float64)
 
 
-METRICS: dict[str, Metric] = {"ece": ece(10), "ece_15": ece(15), "spearman": rank_correlation} | {
-    metric.__name__: metric
-    for metric in (aurc, e_aurc, e_aurc_analytic, accuracy, auroc, aupr, aupr_error, brier)
+# The columns of metrics.json and, of those that the paper has not, extra.json. metrics.csv has all.
+METRICS: dict[str, Metric] = {
+    "ece": ece(10),
+    "ece_15": ece(15),
+    "spearman": rank_correlation,
+    "aurc": aurc,
+    "e_aurc": e_aurc,
+    "e_aurc_analytic": e_aurc_analytic,
+    "accuracy": accuracy,
+    "auroc": auroc,
+    "aupr": aupr,
+    "aupr_error": aupr_error,
+    "brier": brier,
 }
-EXTRA = {metric.__name__: metric for metric in (nll, augrc, prr)}  # in extra.json
+EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}
 ALL = METRICS | EXTRA
-NAMES = {metric: name for name, metric in ALL.items()} | {
+# Columns of the screen, by name: what `orce measure` and `orce score` print of a method, and the rows of a run so far.
+# The paper's tables have theirs, with titles and arrows, in orce.config.layout.
+ON_SCREEN = ("accuracy", "ece", "brier", "auroc", "aurc")
+SO_FAR = ("accuracy", "ece", "aurc", "auroc", "spearman")
+NAMES: dict[Any, str] = {metric: name for name, metric in ALL.items()} | {
     expected_calibration_error: "ece",
     spearman: "spearman",
 }

@@ -4,6 +4,7 @@ How often each of C cells occurs among n items drawn with replacement is Multino
 bootstrap at a hundredth of the work (paper, section Experiment, "Evaluation metrics").
 """
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
@@ -24,7 +25,8 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
     One random stream fills the rows in order, so the chunk size (in counts) never changes what is drawn.
     """
     rng = np.random.default_rng(seed)
-    n, cells = int(count.sum()), len(count)
+    n = int(count.sum())
+    cells = len(count)
     # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
     item_cell = np.repeat(np.arange(cells), count) if 10 * cells > n else None
     step = max(1, chunk // max(cells if item_cell is None else n, 1))
@@ -47,26 +49,32 @@ def interval(values: Values) -> Interval:
 
 
 CLEAR = 3  # standard errors from which on the sign of a gap counts as known
-# items; errors grow by the root of 1 + WIDER / n, as a bin of few items hides part of its own
-# variance
+# Errors grow by the root of 1 + WIDER / n, as a bin of few items hides part of its own variance.
 WIDER = 20
 
 
 def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple[float, float]:
     """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it contains the value.
 
+    ValueError for a value that is not that sum, such as their maximum: it would get the interval of the sum.
+
     |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0: this bounds the lower
     end. |g| - |estimate| is at most the error in the direction of g's sign, a sum in which errors cancel: this bounds the
     upper end. docs/metrics.md, "Intervals", says why percentiles fail, and has the coverage in simulations.
     """
+    total = float(np.abs(gaps).sum())
+    if not math.isclose(value, total, rel_tol=1e-9, abs_tol=1e-12):
+        raise ValueError(
+            f"the gaps of a metric must sum to it in size, and {total} is not {value}; "
+            "leave `gaps` out, for an interval of percentiles"
+        )
     error = (resampled - gaps) * np.sqrt(1 + WIDER / n)
     signed = error * np.where(gaps < 0, -1.0, 1.0)
     clear = np.abs(gaps) > CLEAR * error.std(axis=0)
     too_high = np.where(clear, signed, np.abs(error)).sum(axis=1)
     too_low = np.maximum(-signed.sum(axis=1), np.abs(error.sum(axis=1)))
-    below, above = (
-        max(float(np.quantile(sums, (1 + LEVEL) / 2)), 0.0) for sums in (too_high, too_low)
-    )
+    below = max(float(np.quantile(too_high, (1 + LEVEL) / 2)), 0.0)
+    above = max(float(np.quantile(too_low, (1 + LEVEL) / 2)), 0.0)
     return max(value - below, 0.0), min(value + above, 1.0)
 
 
@@ -77,18 +85,21 @@ def intervals(
 
     A metric must be defined on the items themselves. None if it is undefined on more than half of the resamples.
     """
-    tallies = (Tally(cells, counts) for counts in draw(cells.count, n_resamples, seed))
-    drawn = _joined(
-        {name: stat.gaps(tally) if stat.gaps else tally.of(stat) for name, stat in metrics.items()}
-        for tally in tallies
-    )
-    given = Tally(cells)
-    return {
-        name: gap_interval(float(given.of(stat)[0]), stat.gaps(given)[0], drawn[name], cells.n)
-        if stat.gaps
-        else interval(drawn[name])
-        for name, stat in metrics.items()
-    }
+    drawn = {name: [] for name in metrics}
+    for counts in draw(cells.count, n_resamples, seed):
+        tally = Tally(cells, counts)
+        for name, metric in metrics.items():
+            drawn[name].append(metric.gaps(tally) if metric.gaps else tally.of(metric))
+    items = Tally(cells)
+    bounds: dict[str, Interval] = {}
+    for name, metric in metrics.items():
+        resampled = np.concatenate(drawn[name])
+        if metric.gaps:
+            value = float(items.of(metric)[0])
+            bounds[name] = gap_interval(value, metric.gaps(items)[0], resampled, cells.n)
+        else:
+            bounds[name] = interval(resampled)
+    return bounds
 
 
 def resample_differences(
@@ -98,24 +109,16 @@ def resample_differences(
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
+    # The distinct pairs (cell in a, cell in b), so that one draw resamples the items of both.
     code, count = np.unique(a.item_cell * len(b.count) + b.item_cell, return_counts=True)
     group_a, group_b = np.divmod(code, len(b.count))
-    tallies = (
-        (Tally(a, sum_groups(counts, group_a)), Tally(b, sum_groups(counts, group_b)))
-        for counts in draw(count, n_resamples, seed)
-    )
-    return _joined(
-        {name: left.of(ALL[name]) - right.of(ALL[name]) for name in names}
-        for left, right in tallies
-    )
-
-
-def _joined(chunks: Iterable[dict[str, Values]]) -> dict[str, Values]:
-    first, *others = chunks
-    return {
-        name: np.concatenate([values, *(chunk[name] for chunk in others)])
-        for name, values in first.items()
-    }
+    differences = {name: [] for name in names}
+    for counts in draw(count, n_resamples, seed):
+        tally_a = Tally(a, sum_groups(counts, group_a))
+        tally_b = Tally(b, sum_groups(counts, group_b))
+        for name, chunks in differences.items():
+            chunks.append(tally_a.of(ALL[name]) - tally_b.of(ALL[name]))
+    return {name: np.concatenate(chunks) for name, chunks in differences.items()}
 
 
 def bootstrap(
@@ -131,9 +134,9 @@ def bootstrap(
     """
     known = named(metric)
     cells = known.read(confidence, target)
-    return (
-        None if known.why_undefined(cells) else intervals({"": known}, cells, n_resamples, seed)[""]
-    )
+    if known.why_undefined(cells):
+        return None
+    return intervals({"": known}, cells, n_resamples, seed)[""]
 
 
 def paired_bootstrap(
@@ -151,11 +154,13 @@ def paired_bootstrap(
     and p are None (docs/metrics.md, "Intervals").
     """
     known = named(metric)
-    a, b = known.read(confidence_a, correct_a), known.read(confidence_b, correct_b)
+    a = known.read(confidence_a, correct_a)
+    b = known.read(confidence_b, correct_b)
     if a.n != b.n:
         raise ValueError(f"a and b must be the same items, not {a.n} and {b.n} of them")
     nothing: dict[str, float | None] = dict.fromkeys(("difference", "low", "high", "p"))
-    value_a, value_b = known.value(a), known.value(b)
+    value_a = known.value(a)
+    value_b = known.value(b)
     if value_a is None or value_b is None:
         return nothing
     if known.gaps:
@@ -166,6 +171,8 @@ def paired_bootstrap(
         return nothing
     # Rounding must not turn two equal methods into a "difference" of 1e-17 with p near 0.
     defined = values[~np.isnan(values)]
-    smaller = min(int((defined <= 1e-12).sum()), int((defined >= -1e-12).sum()))
+    not_above = int((defined <= 1e-12).sum())
+    not_below = int((defined >= -1e-12).sum())
+    smaller = min(not_above, not_below)
     p = min(1.0, 2 * (smaller + 1) / (len(defined) + 1))
     return {"difference": value_a - value_b, "low": bounds[0], "high": bounds[1], "p": p}

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Number
 from orce.errors import BadInput
-from orce.metrics.counts import Cells, Metric, probabilities, tabulate
+from orce.metrics.counts import Cells, Metric, probability_cells, tabulate
 from orce.metrics.definitions import EXTRA, METRICS, accuracy, log10_p, p_value, rank_correlation
 from orce.metrics.resampling import N_RESAMPLES, intervals
 
@@ -35,22 +35,27 @@ class Stated:
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
     """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
-    names = "id", "answer", "confidence", "correct", "f1", "mean", "mass", "retried", "mode"
     records = stated_records(path)
-    ids, answers, stated, correct, *rest, retried, mode = (
-        [getattr(row, name) for row in records] for name in names
-    )
-    f1, mean, mass = (
-        None if None in values or UNSET in values else np.array(values, dtype=float)
-        for values in rest
-    )
-    confidence = np.array([unparsed if value is None else value for value in stated], dtype=float)
-    from_modes = any(value is not UNSET for value in mode)
-    right, second = np.array(correct, dtype=bool), retried.count(True)
-    average = None if mass is None else float(mass.mean())
+    confidences = [record.confidence for record in records]
+    mass = _complete([record.mass for record in records])
+    read_or_default = [unparsed if value is None else value for value in confidences]
     return Stated(
-        ids, answers, confidence, right, f1, mean, average, stated.count(None), second, from_modes
+        ids=[record.id for record in records],
+        answers=[record.answer for record in records],
+        confidence=np.array(read_or_default, dtype=float),
+        correct=np.array([record.correct for record in records], dtype=bool),
+        f1=_complete([record.f1 for record in records]),
+        mean=_complete([record.mean for record in records]),
+        mass=None if mass is None else float(mass.mean()),
+        unread=confidences.count(None),
+        retried=[record.retried for record in records].count(True),
+        from_modes=any(record.mode is not UNSET for record in records),
     )
+
+
+def _complete(column: list[Any]) -> np.ndarray | None:
+    """A column as an array [n]; None where a record lacks it."""
+    return None if None in column or UNSET in column else np.array(column, dtype=float)
 
 
 def stated_records(path: str | Path) -> list[Confidence]:
@@ -60,7 +65,8 @@ def stated_records(path: str | Path) -> list[Confidence]:
     for line, record in enumerate(records, 1):
         where = f"{path}, line {line}"
         for name in ("confidence", "mean", "mode"):
-            if (value := getattr(record, name)) not in (None, UNSET) and not 0 <= value <= 1:
+            value = getattr(record, name)
+            if value not in (None, UNSET) and not 0 <= value <= 1:
                 raise BadInput(
                     f"{where}: {name} is {value!r}; expected a number from 0 to 1, or null"
                 )
@@ -87,7 +93,7 @@ def summarise(
     (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
     correlations; reasons {metric: text} for each metric that is None.
     """
-    cells = probabilities(confidence, correct)
+    cells = probability_cells(confidence, correct)
     parts: list[tuple[Mapping[str, Metric], Cells]] = [(METRICS, cells)]
     if kappa is not None:
         parts.append(({"spearman_surrogate": rank_correlation}, tabulate(confidence, kappa)))
@@ -95,17 +101,20 @@ def summarise(
         if np.shape(f1) != (cells.n,):
             raise ValueError(f"f1 must have one value an item, {cells.n}, not {np.size(f1)}")
         parts.append(({"f1": accuracy}, tabulate(np.zeros(cells.n), f1)))  # the mean of the targets
-    unparsed = {"answer": 0, "confidence": 0} | {
-        key: int(count) for key, count in (n_unparsed or {}).items()
-    }
+    unparsed = {"answer": 0, "confidence": 0}
+    for key, count in (n_unparsed or {}).items():
+        unparsed[key] = int(count)
     values = _measured(parts, n_resamples, seed)
     if cells.n and unparsed["confidence"] == cells.n:
         values = without_confidences(values)
     for name in {"spearman", "spearman_surrogate"} & values.keys():
         rho = values[name]
-        p, log = (None, None) if rho is None else (p_value(rho, cells.n), log10_p(rho, cells.n))
-        values[name] = {"rho": rho, "p": p, "log10_p": log}
-        if rho is not None and log is None:
+        if rho is None:
+            values[name] = {"rho": None, "p": None, "log10_p": None}
+            continue
+        log = log10_p(rho, cells.n)
+        values[name] = {"rho": rho, "p": p_value(rho, cells.n), "log10_p": log}
+        if log is None:
             values["reasons"][f"{name} log10_p"] = "p is exactly 0"
     if f1 is None:
         values["f1"] = values["intervals"]["f1"] = None
@@ -118,7 +127,7 @@ def summarise_extra(
 ) -> dict[str, Any]:
     """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`. unread: how many
     confidences could not be read."""
-    cells = probabilities(confidence, correct)
+    cells = probability_cells(confidence, correct)
     values = _measured([(EXTRA, cells)], n_resamples, seed)
     return without_confidences(values) if cells.n and unread == cells.n else values
 
@@ -128,25 +137,31 @@ def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
     of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
     none = dict.fromkeys(of_confidence)
     reasons = dict.fromkeys(of_confidence, "no confidence could be read")
-    return (
-        values
-        | none
-        | {"intervals": values["intervals"] | none, "reasons": values["reasons"] | reasons}
-    )
+    bounds = values["intervals"] | none
+    return values | none | {"intervals": bounds, "reasons": values["reasons"] | reasons}
 
 
 def _measured(
     parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
 ) -> dict[str, Any]:
-    values, bounds, reasons = dict[str, Any](), dict[str, list[float] | None](), dict[str, str]()
+    """{name: value} of the metrics of each part on its cells, with n, intervals {name: [low, high]} and reasons {name: text}."""
+    values: dict[str, Any] = {}
+    bounds: dict[str, list[float] | None] = {}
+    reasons: dict[str, str] = {}
     for metrics, cells in parts:
-        values |= {name: metric.value(cells) for name, metric in metrics.items()}
-        reasons |= {
-            name: why for name, metric in metrics.items() if (why := metric.why_undefined(cells))
-        }
-        defined = {name: metric for name, metric in metrics.items() if name not in reasons}
+        defined = {}
+        for name, metric in metrics.items():
+            values[name] = metric.value(cells)
+            bounds[name] = None
+            why = metric.why_undefined(cells)
+            if why:
+                reasons[name] = why
+            else:
+                defined[name] = metric
         drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
-        bounds |= {name: list(both) if (both := drawn.get(name)) else None for name in metrics}
-        too_few = "it is undefined on more than half of the resamples"
-        reasons |= {f"{name} interval": too_few for name, both in drawn.items() if both is None}
+        for name, both in drawn.items():
+            if both is None:
+                reasons[f"{name} interval"] = "it is undefined on more than half of the resamples"
+            else:
+                bounds[name] = list(both)
     return values | {"n": parts[0][1].n, "intervals": bounds, "reasons": reasons}

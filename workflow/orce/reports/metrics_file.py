@@ -19,11 +19,11 @@ from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import signs
+from orce.metrics.definitions import SO_FAR
 from orce.metrics.signs import COLLAPSED, UNREAD
 
 CORRELATIONS = ("spearman", "spearman_surrogate")
-SHOWN = ("accuracy", "ece", "aurc", "auroc", "spearman")  # in the rows so far
-LINE = "  {:<24}" + "{:>10}" * len(SHOWN) + "{:>8}"
+LINE = "  {:<24}" + "{:>10}" * len(SO_FAR) + "{:>8}"
 PACKAGES = (
     "torch",
     "transformers",
@@ -149,7 +149,7 @@ def rows_so_far(cell: Path) -> list[str]:
             rows.append((ORDER.index(stem) if stem in ORDER else len(ORDER), method, metrics))
     lines = []
     for _, method, metrics in sorted(rows, key=lambda row: row[:2]):
-        numbers = (metrics.values.get(key) for key in SHOWN)
+        numbers = (metrics.values.get(key) for key in SO_FAR)
         shown = ("-" if value is None else f"{value:.3f}" for value in numbers)
         lines.append(
             LINE.format(
@@ -164,7 +164,7 @@ def rows_so_far(cell: Path) -> list[str]:
         lines.append(f"  {UNREAD} more than a tenth of the confidences could not be read")
     n = max((metrics.n for *_, metrics in rows), default=0)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
-    return [title, LINE.format("", *SHOWN, "unread"), *lines] if rows else []
+    return [title, LINE.format("", *SO_FAR, "unread"), *lines] if rows else []
 
 
 def provenance(

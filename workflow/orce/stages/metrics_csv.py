@@ -15,6 +15,8 @@ from orce.settings.schema import Config
 from orce.settings.stage import Settings as StageSettings
 
 COLUMNS = ("dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason")
+# of a metric that the library has and a file lacks: Snakemake reruns nothing for new code
+OLDER = "its file was made before this metric was added; snakemake -R evaluate makes it again"
 
 
 class MetricsCsvSettings(StageSettings, kw_only=True):
@@ -40,6 +42,7 @@ def run(
     out: str,
 ):
     lines = []
+    missing = 0
     for path, measured in metrics_file.read_all(metrics).items():
         label = settings.labels.get(path, "")
         label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
@@ -49,23 +52,25 @@ def run(
             *metric_lines(measured, [*METRICS, "spearman_surrogate", "f1"]),
             *metric_lines(extra, [*EXTRA]),
         ]
-        values += [
-            (f"unparsed_{name}s", float(n), None, None, None)
-            for name, n in measured.n_unparsed.items()
-        ]
+        for name, count in measured.n_unparsed.items():
+            values.append((f"unparsed_{name}s", float(count), None, None, None))
+        missing += sum(why == OLDER for *_, why in values)
         lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
     with store.writing(out, settings) as handle:
         csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
     say(f"[metrics-csv] {len(lines)} values in {out}")
+    if missing:
+        say(f"[metrics-csv] {missing} values are missing: {OLDER}")
 
 
 def metric_lines(source: CellMetrics, names: list[str]):
-    """Name, value, low, high of the metrics that a file has, and why the value or its interval is
-    undefined.
-    """
-    for name in (name for name in names if name in source.values):
+    """Name, value, low, high of metrics in a file, and why the value or its interval is undefined or not there."""
+    for name in names:
+        if name not in source.values:
+            yield name, None, None, None, OLDER
+            continue
         low, high = source.interval(name) or (None, None)
-        why = source.reasons.get(name) or (
-            source.reasons.get(f"{name} interval") if low is None else None
-        )
+        why = source.reasons.get(name)
+        if why is None and low is None:
+            why = source.reasons.get(f"{name} interval")
         yield name, source.values[name], low, high, why
