@@ -330,7 +330,7 @@ def drawn(n):
             yield None, upper + upper.T + np.eye(size)
         else:
             texts = [" ".join(rng.choice([*"abcdE"], rng.integers(1, 5))) for _ in range(size)]
-            yield texts, samples.matrix(texts, samples.jaccard)
+            yield texts, samples.similarity_matrix(texts, samples.jaccard)
 
 
 @pytest.mark.slow

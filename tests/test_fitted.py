@@ -84,7 +84,7 @@ def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source(tmp
 
 def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
     registry = methods.Registry({"mix": {"of": ["topk", "topk+platt"], "fit": "mean"}})
-    assert registry.judges("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
+    assert registry.answers_scored("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
 
 
 def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_on(tmp_path):
@@ -405,7 +405,7 @@ def test_the_fit_is_scikit_learns_on_shares():
 def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
     right = np.arange(40) % 2 == 0
     questions = [str(i // 4) for i in range(40)]
-    for train, test in fitted.cut(right, questions):
+    for train, test in fitted.folds(right, questions):
         assert not {questions[i] for i in train} & {questions[i] for i in test}
     targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
     said = "two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
@@ -438,7 +438,11 @@ def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_comb
     files += [("evaluate", f"{name}/metrics.json") for name in ("probe", "probe_judge")]
     assert planned == dict.fromkeys(((stage, f"arithmetic/smollm2/{file}") for stage, file in files), 1)
     registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
-    assert (registry.fits("probe"), registry.fits("probe+platt"), registry.judges("mix")) == (None, "platt", {"greedy"})
+    assert (registry.own_fit("probe"), registry.own_fit("probe+platt"), registry.answers_scored("mix")) == (
+        None,
+        "platt",
+        {"greedy"},
+    )
 
 
 def test_a_probe_needs_training_questions_and_weights():

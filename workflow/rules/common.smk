@@ -229,7 +229,7 @@ def of_calibration_set(path):
 
 def members(wildcards):
     """The confidences of the methods that a combination is of."""
-    return confidences_of(METHODS.get(wildcards.combined).of, wildcards.dataset, wildcards.model)
+    return confidences_of(METHODS.get(wildcards.combined).members, wildcards.dataset, wildcards.model)
 
 
 def fitted_on(wildcards):
@@ -238,7 +238,7 @@ def fitted_on(wildcards):
     if not combination.fit:
         return {"fit_on": [], "fit_confidences": []}
     dataset = picking.calibration_dataset(CONFIG, wildcards.dataset)
-    fit_confidences = confidences_of(combination.of, dataset, wildcards.model)
+    fit_confidences = confidences_of(combination.members, dataset, wildcards.model)
     return {"fit_on": f"results/{dataset}/prompts/test.jsonl", "fit_confidences": fit_confidences}
 
 

@@ -145,7 +145,7 @@ class Run:
         """From the confidences of other rows, by a calibration or a combination."""
         below = self.registry.below(row)
         given: dict[str, Any] = {"confidences": [self.confidences(cell, other) for other in below]}
-        if self.registry.fits(row):
+        if self.registry.own_fit(row):
             held_out = Cell(picking.calibration_dataset(self.config, cell.dataset), cell.model)
             given["fit_on"] = self.prompts(held_out.dataset, "test")
             given["fit_confidences"] = [self.confidences(held_out, other) for other in below]

@@ -340,7 +340,7 @@ def _combination(key: str, name: str, given: dict[str, Any], registry: Registry)
     if len({*given["of"]}) < len(given["of"]):
         yield f"{key}.of: names a row twice"
     with _at(f"{key}.of"):
-        judged = registry.judges(name)
+        judged = registry.answers_scored(name)
     if len(judged) > 1:
         others = ", ".join(sorted(judged - {"greedy"}))
         yield f"{key}.of: {others} judges answers of its own; combine rows that judge the same answers"
@@ -352,7 +352,7 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
     fit.
     """
     below = [fitted for lower in registry.below(row) for fitted in registry.fitted(lower)]
-    if registry.fits(row) and below:
+    if registry.own_fit(row) and below:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
 
@@ -395,7 +395,7 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
         if (
             table.kind == "transfer"
             and own
-            and registry.get(method := registry.parse(row).method).of
+            and registry.get(method := registry.parse(row).method).members
         ):
             remedy = f"name {own[0]}-from-{table.source} in methods.{method}.of"
             yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; {remedy}"
@@ -420,7 +420,7 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
     for method in (fitted for row in rows for fitted in registry.fitted(row)):
         if config.datasets[table.dataset].calibrate_on is None:
-            how = registry.fits(method)
+            how = registry.own_fit(method)
             yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
     for model in table.models:
         if not models[model].trains and probed:

@@ -37,7 +37,7 @@ def wildcards(config: Config) -> dict[str, str]:
     rewards = any_of(registry.rewards)
     calibrations = any_of(registry.calibrations())
     fitted = [name for name in registry.names("fitted") if name not in registry.calibrations()]
-    combined = [name for name in fitted if registry.get(name).of]
+    combined = [name for name in fitted if registry.get(name).members]
     of_kind = {
         kind: any_of(registry.names(kind))
         for kind in ("prompted", "measured", "external", "stated")

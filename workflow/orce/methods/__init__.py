@@ -38,16 +38,19 @@ class Name(NamedTuple):
 
 
 class Registry:
-    """given: the config's `methods`, which maps NAME to the path of a module or to settings (with `module` for a path)."""
+    """The methods of a configuration, by name.
+
+    given: its `methods`, which maps NAME to the path of a module or to settings (with `module` for a path). own_rewards: its
+    `rewards`, which maps NAME to the path of a module.
+    """
 
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
-        specs = (given or {}).items()
-        self.given = {
-            name: spec if isinstance(spec, dict) else {"module": spec} for name, spec in specs
-        }
         from orce.align import rewards
 
-        # their arguments of rewards.load
+        self.given: dict[str, dict[str, Any]] = {}
+        for name, spec in (given or {}).items():
+            self.given[name] = spec if isinstance(spec, dict) else {"module": spec}
+        # {name: argument of rewards.load}
         self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})
 
     def names(self, kind: str | None = None) -> list[str]:
@@ -73,9 +76,8 @@ class Registry:
             from orce.methods import fitted
 
             fit, apply = fitted.COMBINATIONS.get(spec["fit"], (None, None))
-            return Method(
-                spec.get("label", name), "fitted", of=tuple(spec["of"]), fit=fit, apply=apply
-            )
+            label = spec.get("label", name)
+            return Method(label, "fitted", members=tuple(spec["of"]), fit=fit, apply=apply)
         if name not in known() and "module" not in spec:
             meant = f"did you mean {name.lower()!r}? " if name.lower() in self.names() else ""
             raise BadInput(f"unknown method {name!r}; {meant}methods are {', '.join(self.names())}")
@@ -94,14 +96,10 @@ class Registry:
             raise BadInput(
                 f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}"
             )
-        for kind, name, known in (
-            ("calibration", calibration if plus else None, self.calibrations),
-            ("reward", reward or None, lambda: self.rewards),
-        ):
-            if name is not None and name not in known():
-                raise BadInput(
-                    f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known())}"
-                )
+        if plus and calibration not in self.calibrations():
+            raise _unknown("calibration", calibration, text, self.calibrations())
+        if reward and reward not in self.rewards:
+            raise _unknown("reward", reward, text, self.rewards)
         return Name(method, reward or None, source or None, calibration or None)
 
     def find(self, text: str) -> Method:
@@ -112,7 +110,7 @@ class Registry:
     def below(self, text: str) -> tuple[str, ...]:
         """The methods whose confidences this one is computed from: a combination's members, or the calibrated method."""
         name = self.parse(text)
-        return (text.partition("+")[0],) if name.calibration else self.get(name.method).of
+        return (text.partition("+")[0],) if name.calibration else self.get(name.method).members
 
     def leaves(self, text: str, above: tuple[str, ...] = ()) -> list[str]:
         """The methods at the bottom of this one, each once: computed from no other. Often itself.
@@ -123,29 +121,35 @@ class Registry:
             raise BadInput(
                 f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself"
             )
-        leaves = [leaf for below in self.below(text) for leaf in self.leaves(below, (*above, text))]
+        leaves: list[str] = []
+        for lower in self.below(text):
+            leaves += self.leaves(lower, (*above, text))
         return list(dict.fromkeys(leaves)) or [text]
 
     def bottom(self, rows: Iterable[str]) -> list[str]:
-        return list(dict.fromkeys(leaf for row in rows for leaf in self.leaves(row)))
+        """The leaves of some rows, each once."""
+        leaves: list[str] = []
+        for row in rows:
+            leaves += self.leaves(row)
+        return list(dict.fromkeys(leaves))
 
-    def fits(self, text: str) -> str | None:
-        """What a method fits on the data set to calibrate on, itself and not in one below: a calibration or a combination."""
+    def own_fit(self, text: str) -> str | None:
+        """Name of the calibration or combination that this method itself fits, on the data set to calibrate on; else None."""
         name = self.parse(text)
         method = self.get(name.method)
-        return name.calibration or (
-            self.given[name.method]["fit"] if method.of and method.fit else None
-        )
+        if name.calibration:
+            return name.calibration
+        return self.given[name.method]["fit"] if method.members and method.fit else None
 
     def fitted(self, text: str) -> list[str]:
         """This method and the ones below it, where they fit something."""
-        return [
-            *([text] if self.fits(text) else []),
-            *(row for base in self.below(text) for row in self.fitted(base)),
-        ]
+        rows = [text] if self.own_fit(text) else []
+        for lower in self.below(text):
+            rows += self.fitted(lower)
+        return rows
 
-    def judges(self, text: str) -> set[str]:
-        """Whose answers a method judges: `greedy`, or the method whose own answers they are."""
+    def answers_scored(self, text: str) -> set[str]:
+        """Whose answers a method's confidences are for: `greedy`, or the method whose own answers they are."""
         return {leaf if self.find(leaf).own else "greedy" for leaf in self.leaves(text)}
 
     def weights(self, text: str) -> str | None:
@@ -165,12 +169,15 @@ class Registry:
         from orce.align import rewards
 
         name = self.parse(text)
-        label = (
-            rewards.row_label(self.rewards[name.reward])
-            if name.reward
-            else self.get(name.method).label
-        )
+        if name.reward:
+            label = rewards.row_label(self.rewards[name.reward])
+        else:
+            label = self.get(name.method).label
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
+
+
+def _unknown(kind: str, name: str, text: str, known: Iterable[str]) -> BadInput:
+    return BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known)}")
 
 
 def of(config: Any) -> Registry:

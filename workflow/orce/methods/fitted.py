@@ -40,16 +40,19 @@ def regression(x: NDArray, share: NDArray, strength: float, tolerance: float = 1
     """
     from sklearn.linear_model import LogisticRegression
 
-    wrong, right = np.flatnonzero(share < 1), np.flatnonzero(share > 0)
-    both, label = np.concatenate([right, wrong]), np.repeat([1, 0], [len(right), len(wrong)])
+    # Each item once for each label that has a weight: twice, unless its share is 0 or 1.
+    wrong = np.flatnonzero(share < 1)
+    right = np.flatnonzero(share > 0)
+    label = np.repeat([1, 0], [len(right), len(wrong)])
     weight = np.concatenate([share[right], 1 - share[wrong]])
     model = LogisticRegression(C=strength, tol=tolerance, max_iter=10_000)
-    return model.fit(x[both], label, sample_weight=weight)
+    return model.fit(x[np.concatenate([right, wrong])], label, sample_weight=weight)
 
 
-def standardised(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """The features with mean 0 and deviation 1, and both; a constant feature has no weight."""
-    center, spread = values.mean(0), values.std(0)
+def standardise(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """The features with mean 0 and deviation 1, their means and their scales; a constant feature has no weight."""
+    center = values.mean(0)
+    spread = values.std(0)
     scale = np.where(spread > 1e-9, spread, 1)
     return (values - center) / scale, center, scale
 
@@ -58,11 +61,13 @@ def fit_linear(
     values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4
 ) -> Parameters:
     """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised features [n, features]."""
-    x, center, scale = standardised(values)
+    x, center, scale = standardise(values)
     model = regression(x, share, strength, tolerance)
-    linear = {"mean": center, "scale": scale, "weights": np.ravel(model.coef_)}
-    return {name: term.tolist() for name, term in linear.items()} | {
-        "intercept": float(np.ravel(model.intercept_)[0])
+    return {
+        "mean": center.tolist(),
+        "scale": scale.tolist(),
+        "weights": np.ravel(model.coef_).tolist(),
+        "intercept": float(np.ravel(model.intercept_)[0]),
     }
 
 
@@ -96,15 +101,16 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     """Guo et al. (2017): the T of expit(logit(c) / T) by maximum likelihood, from 0.01 to 100; the ranking stays as it is."""
     from scipy.optimize import minimize_scalar
 
-    scores, sign = _logits(confidence), np.where(np.asarray(correct, bool), 1, -1)
+    scores = _logits(confidence)
+    sign = np.where(np.asarray(correct, bool), 1, -1)
     if not scores.any():  # at .5 every T is as good
         return {"temperature": 1.0}
-    # convex in 1 / T, the slope of a logistic regression without an intercept
-    best = minimize_scalar(
-        lambda slope: np.logaddexp(0, -slope * sign * scores).mean(),
-        bounds=(1 / 100.0, 1 / 0.01),
-        options={"xatol": EXACT},
-    )
+
+    def loss(slope: float) -> float:
+        """Convex in 1 / T, the slope of a logistic regression without an intercept."""
+        return np.logaddexp(0, -slope * sign * scores).mean()
+
+    best = minimize_scalar(loss, bounds=(1 / 100.0, 1 / 0.01), options={"xatol": EXACT})
     return {"temperature": float(1 / best.x)}
 
 
@@ -131,11 +137,6 @@ def apply_isotonic(parameters: Parameters, confidence: ArrayLike) -> Floats:
     )
 
 
-def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
-    """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
-    return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)
-
-
 # Probes: logistic regression on the hidden states of one layer
 
 STRENGTHS = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -153,43 +154,42 @@ def fit_probe(
     """
     from sklearn.metrics import roc_auc_score
 
-    states, right = np.asarray(features[position], np.float64), np.asarray(targets["correct"], bool)
-    share, folds, x = (
-        np.asarray(targets[target], float),
-        cut(right, targets["question"]),
-        standardised(states)[0],
-    )
+    states = np.asarray(features[position], np.float64)  # [n, layers, size]
+    right = np.asarray(targets["correct"], bool)
+    share = np.asarray(targets[target], float)
+    splits = folds(right, targets["question"])
+    x, _, _ = standardise(states)
 
-    def held_out(layer: int, strength: float) -> dict[str, float]:
+    def cross_validate(layer: int, strength: float) -> dict[str, float]:
         """Scores of the predictions for the items that a fold left out."""
         p = np.full(len(right), 0.5)
-        for train, test in folds:
+        for train, test in splits:
             model = regression(x[train, layer], share[train], strength)
             p[test] = model.predict_proba(x[test, layer])[:, 1]
-        auroc, p = roc_auc_score(right, p), p.clip(1e-6, 1 - 1e-6)
+        auroc = roc_auc_score(right, p)
+        p = p.clip(1e-6, 1 - 1e-6)
         loss = -np.mean(share * np.log(p) + (1 - share) * np.log(1 - p))
         return {"log_loss": float(loss), "auroc": float(auroc)}
 
-    tried = {
-        chosen: held_out(*chosen) for chosen in itertools.product(range(x.shape[1]), STRENGTHS)
-    }
-    layer, strength = min(tried, key=lambda chosen: tried[chosen]["log_loss"])
-    score = {
+    scores = {}
+    for layer, strength in itertools.product(range(x.shape[1]), STRENGTHS):
+        scores[layer, strength] = cross_validate(layer, strength)
+    layer, strength = min(scores, key=lambda choice: scores[choice]["log_loss"])
+    choice = {
         "layer": layer,
         "C": strength,
         "target": target,
-        "cross_validated": tried[layer, strength],
+        "cross_validated": scores[layer, strength],
     }
-    return score | fit_linear(states[:, layer], share, strength)
+    return choice | fit_linear(states[:, layer], share, strength)
 
 
 def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], position: str) -> Floats:
-    return apply_linear(
-        parameters, np.asarray(features[position], np.float64)[:, parameters["layer"]]
-    )
+    states = np.asarray(features[position], np.float64)
+    return apply_linear(parameters, states[:, parameters["layer"]])
 
 
-def cut(right: NDArray, questions: Sequence[str]) -> list:
+def folds(right: NDArray, questions: Sequence[str]) -> list:
     """(train, test) of each fold."""
     from sklearn.model_selection import StratifiedGroupKFold
 
@@ -206,9 +206,8 @@ def cut(right: NDArray, questions: Sequence[str]) -> list:
 
 def _probe(label: str, position: str, target: str) -> Method:
     fit = partial(fit_probe, position=position, target=target)
-    return Method(
-        label, "fitted", (position,), fit=fit, apply=partial(apply_probe, position=position)
-    )
+    apply = partial(apply_probe, position=position)
+    return Method(label, "fitted", (position,), fit=fit, apply=apply)
 
 
 METHODS = {
@@ -222,12 +221,31 @@ METHODS = {
     # What the trained confidence LLMs read, with the same labels, and no weight trained: the control for training.
     "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
 }
-COMBINATIONS = {  # by the name that `fit` has in the configuration
-    "logistic": (
-        fit_logistic,
-        lambda parameters, confidences: apply_linear(parameters, _logits(confidences)),
-    ),
-    "mean": (None, lambda _, confidences: np.asarray(confidences, float).mean(1)),
-    # High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025).
-    "product": (None, lambda _, confidences: np.asarray(confidences, float).prod(1)),
+
+
+# Combinations of the confidences [n, m] of m methods
+
+
+def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
+    """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
+    return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)
+
+
+def apply_logistic(parameters: Parameters, confidences: ArrayLike) -> Floats:
+    return apply_linear(parameters, _logits(confidences))
+
+
+def mean(_: Parameters, confidences: ArrayLike) -> Floats:
+    return np.asarray(confidences, float).mean(1)
+
+
+def product(_: Parameters, confidences: ArrayLike) -> Floats:
+    """High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025)."""
+    return np.asarray(confidences, float).prod(1)
+
+
+COMBINATIONS = {  # (fit, apply) by the name that `fit` has in the configuration
+    "logistic": (fit_logistic, apply_logistic),
+    "mean": (None, mean),
+    "product": (None, product),
 }

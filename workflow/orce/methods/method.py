@@ -23,7 +23,8 @@ Function = Any  # a function, or None in a method of another kind
 PLACES = {"question": "answers", "answer": "answers", "judge": "judge"}
 # of the layers whose states are kept, as shares of the model's
 DEPTHS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
-NUMBERS, LARGEST = "<f2", 65504.0  # the numbers of a stored state, and the largest of them
+NUMBERS = "<f2"  # of a stored state: float16, little-endian
+LARGEST = 65504.0  # the largest of them
 # the splits of the pairs that a training gets, and the `fit` on hidden states
 TRAINED_ON = ("sft", "rl")
 
@@ -33,8 +34,8 @@ class Method:
     """How a confidence is made. kind: prompted, measured, stated, fitted or external.
 
     label: its row in the tables. settings: its settings in the configuration, with their defaults. reads: what it is given beside
-    the answers. weights: the folder of a stated one's confidence LLM, "sft", "dpo" or None, the untrained model. of: the methods
-    that a combination is of. answer: what the follow-up question calls a prompted method's answer.
+    the answers. weights: the folder of a stated one's confidence LLM, "sft", "dpo" or None, the untrained model. members: the
+    methods combined. answer: what the follow-up question calls a prompted method's answer.
     """
 
     label: str
@@ -43,7 +44,7 @@ class Method:
     settings: dict[str, Any] = field(default_factory=dict)
     weights: str | None = None
     trained_on: tuple[str, ...] = TRAINED_ON
-    of: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
     answer: str = "this answer"
     prompt: Function = None  # of a prompted method that answers too
     ask: Function = None  # of a prompted method that is asked about the greedy answer
@@ -86,7 +87,7 @@ class Method:
     @property
     def calibrates(self) -> bool:
         """Whether it is a map of another method's confidences, METHOD+NAME."""
-        return self.kind == "fitted" and not self.reads and not self.of
+        return self.kind == "fitted" and not self.reads and not self.members
 
 
 def _is_json(value, _) -> bool:
@@ -95,7 +96,8 @@ def _is_json(value, _) -> bool:
 
 def _is_probability_each(value, arguments: tuple) -> bool:
     """One probability for each confidence, or for each item of {position: states}."""
-    values, features = np.asarray(value, dtype=float), arguments[1]
+    values = np.asarray(value, dtype=float)
+    features = arguments[1]
     n = len(next(iter(features.values())) if isinstance(features, dict) else features)
     return values.shape == (n,) and bool(((values >= 0) & (values <= 1)).all())
 
@@ -134,6 +136,10 @@ FUNCTIONS = {  # kind: the sets of functions of which a method has one
 READS = {"measured": ("logprobs", "likelihoods", "sample_logprobs"), "fitted": tuple(PLACES)}
 
 
+# what a user's method may set beside LABEL and KIND: fields of Method
+OPTIONS = ("TRAINED_ON", "READS", "SETTINGS", "WEIGHTS", "ANSWER")
+
+
 def packed(state: Any) -> str:
     """A hidden state as text: float16, little-endian, in base64."""
     return base64.b64encode(np.clip(state, -LARGEST, LARGEST).astype(NUMBERS).tobytes()).decode()
@@ -141,9 +147,8 @@ def packed(state: Any) -> str:
 
 def unpacked(layers: list[str]) -> Any:
     """The states of an item at a position, [layers, size], in float32."""
-    return np.stack([np.frombuffer(base64.b64decode(layer), NUMBERS) for layer in layers]).astype(
-        np.float32
-    )
+    states = [np.frombuffer(base64.b64decode(layer), NUMBERS) for layer in layers]
+    return np.stack(states).astype(np.float32)
 
 
 def from_path(path: str) -> Method:
@@ -158,30 +163,24 @@ def from_path(path: str) -> Method:
         require(module, path, ("WEIGHTS",), "a stated method without a training of its own")
         needed = ()
     require(module, path, [function.name for function in needed], f"a {module.KIND} method")
-    known = "TRAINED_ON", "READS", "SETTINGS", "WEIGHTS", "ANSWER"
-    given, expected = {name: getattr(module, name) for name in known if hasattr(module, name)}, {}
-    trained_on, reads = given.get("TRAINED_ON", TRAINED_ON), given.get("READS", ())
-    may_read = READS.get(module.KIND, ())
-    if (
-        not isinstance(trained_on, tuple | list)
-        or not trained_on
-        or not set(trained_on) <= set(TRAINED_ON)
-    ):
+    options = {name: getattr(module, name) for name in OPTIONS if hasattr(module, name)}
+    expected = {}
+    trained_on = options.get("TRAINED_ON", TRAINED_ON)
+    listed = isinstance(trained_on, tuple | list) and bool(trained_on)
+    if not listed or not set(trained_on) <= set(TRAINED_ON):
         expected["TRAINED_ON"] = f"some of {', '.join(TRAINED_ON)}"
+    reads = options.get("READS", ())
+    may_read = READS.get(module.KIND, ())
     if isinstance(reads, str) or not set(reads) <= set(may_read):
         expected["READS"] = " or ".join(f'("{name}",)' for name in may_read) or "none"
-    if not isinstance(given.get("SETTINGS", {}), dict):
+    if not isinstance(options.get("SETTINGS", {}), dict):
         expected["SETTINGS"] = "a dict of the settings' defaults"
-    if given.get("WEIGHTS") not in ("sft", "dpo", None):
+    if options.get("WEIGHTS") not in ("sft", "dpo", None):
         expected["WEIGHTS"] = "'sft', 'dpo' or None, the untrained model"
     for name, right in expected.items():
-        raise BadInput(f"{path}: {name} is {given[name]!r}; expected {right}")
+        raise BadInput(f"{path}: {name} is {options[name]!r}; expected {right}")
     watched = keep_contracts(module, path, needed)
-    given |= {name: tuple(value) for name, value in given.items() if isinstance(value, list)}
-    functions = {function.name: getattr(watched, function.name) for function in needed}
-    return Method(
-        module.LABEL,
-        module.KIND,
-        **{name.lower(): value for name, value in given.items()},
-        **functions,
-    )
+    fields = {function.name: getattr(watched, function.name) for function in needed}
+    for name, value in options.items():
+        fields[name.lower()] = tuple(value) if isinstance(value, list) else value
+    return Method(module.LABEL, module.KIND, **fields)

@@ -25,14 +25,11 @@ def _conversation(
 ) -> Messages:
     """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
     worked = getattr(task, "worked", list)()[: settings.get("shots")]
-    shown = [
-        Worked(*row, confidence=percent)
-        for row, percent in zip(worked, itertools.cycle(CONFIDENCES), strict=False)
-    ]
+    confidences = itertools.cycle(CONFIDENCES)
+    shown = [Worked(*row, confidence=next(confidences)) for row in worked]
     first, *later = [*(shot.question for shot in shown), task.question(example)]
-    turns = [
-        {"role": "user", "content": render(name, question=first, kind=task.ANSWER_KIND, **values)}
-    ]
+    instruction = render(name, question=first, kind=task.ANSWER_KIND, **values)
+    turns = [{"role": "user", "content": instruction}]
     for shot, question in zip(shown, later, strict=True):
         turns.append({"role": "assistant", "content": reply(shot, shown)})
         turns.append({"role": "user", "content": f"Question: {question}"})
@@ -41,9 +38,11 @@ def _conversation(
 
 def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     k = settings["k"]
-    return _conversation(
-        "topk", example, task, settings, lambda shot, shown: _guesses(shot, shown, k), k=k
-    )
+
+    def reply(shot: Worked, shown: list[Worked]) -> str:
+        return _guesses(shot, shown, k)
+
+    return _conversation("topk", example, task, settings, reply, k=k)
 
 
 def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
@@ -51,8 +50,10 @@ def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
     wrong = list(dict.fromkeys(row.answer for row in shown if row.answer != shot.answer))[: k - 1]
     guesses = [shot.reply, *(answer.join(shot.reply.rsplit(shot.answer, 1)) for answer in wrong)]
     percents = [shot.confidence, *[(100 - shot.confidence) // k] * len(wrong)]
-    pairs = enumerate(zip(guesses, percents, strict=True), 1)
-    return "\n".join(f"G{i}: {guess}\nP{i}: {percent}%" for i, (guess, percent) in pairs)
+    lines = []
+    for i, (guess, percent) in enumerate(zip(guesses, percents, strict=True), 1):
+        lines += [f"G{i}: {guess}", f"P{i}: {percent}%"]
+    return "\n".join(lines)
 
 
 def topk_read(
@@ -68,8 +69,11 @@ def topk_read(
 
 def cot_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     """The reply of a worked example is the reasoning."""
-    form = "Explanation: {0.reply}\nAnswer: {0.answer}\nConfidence: {0.confidence}%"
-    return _conversation("cot", example, task, settings, lambda shot, _: form.format(shot))
+
+    def reply(shot: Worked, _) -> str:
+        return f"Explanation: {shot.reply}\nAnswer: {shot.answer}\nConfidence: {shot.confidence}%"
+
+    return _conversation("cot", example, task, settings, reply)
 
 
 def cot_read(
@@ -97,13 +101,15 @@ def linguistic_ask(
 
 def linguistic_read(text: str, settings: Settings) -> float | None:
     """The probability of the one expression in a text; None if it has none or several different ones."""
-    text, stated = extract.plain(text).casefold(), set()
+    text = extract.plain(text).casefold()
     if re.search(rf"{DENIED}(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
         return None  # "not likely" is none of them
-    # "highly unlikely" before "unlikely" and "likely"
+    stated = set()
+    # the longest first, and taken out: "highly unlikely" before "unlikely" and "likely"
     for expression in sorted(EXPRESSIONS, key=len, reverse=True):
         text, count = re.subn(rf"(?<!\w){re.escape(expression.casefold())}(?!\w)", " ", text)
-        stated |= {expression} if count else set()
+        if count:
+            stated.add(expression)
     return EXPRESSIONS[stated.pop()] if len(stated) == 1 else None
 
 

@@ -22,11 +22,8 @@ def sft_all(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out)
     from orce.llm.chat import to_percent
     from orce.training import sft
 
-    sft.train(
-        [{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in pairs],
-        settings,
-        out,
-    )
+    examples = [{"prompt": pair["prompt"], "percent": to_percent(pair["kappa"])} for pair in pairs]
+    sft.train(examples, settings, out)
 
 
 METHODS = {
