@@ -1,16 +1,18 @@
 """Rewards for candidate confidences, and the pairs that they choose (sections 3.2 and 3.3).
 
-A reward says how good it would be to state confidence c for an answer whose prompt has correctness likelihood kappa,
-given a reference set of pairs (C, K). All rewards have one signature, and so has `reward` in a file of your own:
+A reward says how good it would be to state confidence c for an answer whose prompt has correctness
+likelihood kappa, given a reference set of pairs (C, K). All rewards have one signature, and so has
+`reward` in a file of your own:
 
     reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
 
-reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and correct describe the
-candidates and broadcast to one shape, which is also the result's; `correct` says whether the answer shown to the
-confidence LLM is right. Confidences and kappas must lie in [0, 1], and `correct` must be 0 or 1 (else ValueError);
-they are compared without rounding.
+reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and
+correct describe the candidates and broadcast to one shape, which is also the result's; `correct`
+says whether the answer shown to the confidence LLM is right. Confidences and kappas must lie in [0,
+1], and `correct` must be 0 or 1 (else ValueError); they are compared without rounding.
 
-Only the order of a prompt's rewards matters. SC rewards are of order 1/n, and computed from exact integers.
+Only the order of a prompt's rewards matters. SC rewards are of order 1/n, and computed from exact
+integers.
 """
 
 from collections.abc import Callable
@@ -43,7 +45,8 @@ Reward = Callable[..., Values]
 def _checked(formula: Reward, needs_correct: bool = False) -> Reward:
     """The reward of a formula: checks the five arguments and passes them on as float64 arrays.
 
-    needs_correct: whether the formula reads `correct`, which is None for the others where it is not given.
+    needs_correct: whether the formula reads `correct`, which is None for the others where it is not
+        given.
     """
 
     @wraps(formula)
@@ -73,8 +76,8 @@ def spearman_marginal(
 ):
     """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
 
-    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time grow with the
-    number of distinct confidences times the number of distinct kappas.
+    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time
+    grow with the number of distinct confidences times the number of distinct kappas.
     """
     levels_c, row, new_row = _indexed(reference_confidence, confidence)
     levels_k, column, new_column = _indexed(reference_surrogate, surrogate)
@@ -88,7 +91,8 @@ def spearman_marginal(
 def _indexed(
     reference: Values, values: Values
 ) -> tuple[Values, NDArray[np.int64], NDArray[np.int64]]:
-    """The distinct numbers of both, ascending, and the index among them of each of `reference` [n] and of `values`.
+    """The distinct numbers of both, ascending, and the index among them of each of `reference` [n]
+    and of `values`.
 
     One sort of all numbers takes half as long as a search of each among the distinct ones.
     """
@@ -97,12 +101,14 @@ def _indexed(
 
 
 def _marginal_table(counts: NDArray[np.int64]) -> Values:
-    """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in ascending order.
+    """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in
+    ascending order.
 
-    a and b are average ranks, doubled and centred, hence integers; an empty row or column has the rank that a new item
-    would get. A new item shifts the doubled, centred rank of every other item: by +1 if that is above the new one, by -1
-    if below, by 0 if tied. So all sums of the enlarged set follow from sums over the items above minus those below, and
-    cumulative sums give these for all cells at once.
+    a and b are average ranks, doubled and centred, hence integers; an empty row or column has the
+    rank that a new item would get. A new item shifts the doubled, centred rank of every other item:
+    by +1 if that is above the new one, by -1 if below, by 0 if tied. So all sums of the enlarged
+    set follow from sums over the items above minus those below, and cumulative sums give these for
+    all cells at once.
     """
     counts = as_exact(int(counts.sum()), counts)
     n = counts.sum()
@@ -116,8 +122,8 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
     syy = q @ b**2
     sxy = a @ counts @ b
 
-    # sxx + {c}: sum (a + shift)^2 = sum a^2 + 2 sum a shift + sum shift^2. shift^2 is 1 for the n - p items that are not
-    # tied with the new one, whose own square is a^2.
+    # sxx + {c}: sum (a + shift)^2 = sum a^2 + 2 sum a shift + sum shift^2. shift^2 is 1 for the n -
+    # p items that are not tied with the new one, whose own square is a^2.
     sxx_new = sxx + 2 * _above_less_below(p * a) + n - p + a**2
     syy_new = syy + 2 * _above_less_below(q * b) + n - q + b**2
 
@@ -131,7 +137,9 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
 
 
 def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each position on the last axis, the sum of all later weights minus the sum of all earlier ones."""
+    """For each position on the last axis, the sum of all later weights minus the sum of all earlier
+    ones.
+    """
     up_to = np.cumsum(weights, axis=-1)
     return up_to[..., -1:] - 2 * up_to + weights
 
@@ -156,7 +164,9 @@ def spearman_marginal_without_generation(
 def numeric_ranking_difference(
     reference_confidence, reference_surrogate, confidence, surrogate, correct=None
 ):
-    """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average ranks. Section 3.2."""
+    """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average
+    ranks. Section 3.2.
+    """
     rank_c = _doubled_rank(reference_confidence, confidence)
     rank_k = _doubled_rank(reference_surrogate, surrogate)
     # 0 minus, not a sign: the reward of equal ranks is 0, not -0.
@@ -188,16 +198,19 @@ def sayself(reference_confidence, reference_surrogate, confidence, surrogate, co
 
 @partial(_checked, needs_correct=True)
 def brier_reward(reference_confidence, reference_surrogate, confidence, surrogate, correct):
-    """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right answer and 0 for a wrong one.
+    """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right
+    answer and 0 for a wrong one.
 
-    The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by the Brier score.
+    The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by
+        the Brier score.
     """
     return correct - (confidence - correct) ** 2
 
 
 @partial(_checked, needs_correct=True)
 def log_score(reference_confidence, reference_surrogate, confidence, surrogate, correct):
-    """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer, ln(1 - c) for a wrong one.
+    """Logarithmic score (Good, 1952; as a reward Stangel et al., 2025): ln c for a right answer,
+    ln(1 - c) for a wrong one.
 
     c is kept half a percent away from 0 and 1, where the score would be infinite.
     """
@@ -205,7 +218,8 @@ def log_score(reference_confidence, reference_surrogate, confidence, surrogate, 
     return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 
-# (name, row, reward): the paper's ablation table, and the proper scoring rules that others train with
+# (name, row, reward): the paper's ablation table, and the proper scoring rules that others train
+# with
 _TABLE = (
     ("sc", "ORCE", spearman_marginal),
     ("sayself", "SaySelf-inspired RL objective", sayself),
@@ -219,7 +233,8 @@ REWARDS: dict[str, Reward] = {name: reward for name, _, reward in _TABLE}
 LABELS = {name: label for name, label, _ in _TABLE}
 
 
-# The rewards of a configuration: the names above, and `reward` in a Python file, whose LABEL is its row
+# The rewards of a configuration: the names above, and `reward` in a Python file, whose LABEL is its
+# row
 
 
 REWARD = Contract(
@@ -254,7 +269,8 @@ def load(module: str) -> Reward:
 def reward_candidates(
     reward: Reward, reference_confidence, reference_surrogate, confidence, surrogate, correct
 ) -> Values:
-    """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and correct [P].
+    """Rewards [P, M] of M candidates of each of P prompts: confidence [P, M], surrogate [P] and
+    correct [P].
 
     The reference set is any two arrays [n]. Raises ValueError for other shapes, of the result too.
     """
@@ -279,10 +295,11 @@ def reward_candidates(
 def reward_without_own_pair(
     reward: Reward, reference_confidence, reference_surrogate, confidence, surrogate, correct
 ) -> Values:
-    """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set (leave-one-out).
+    """Like reward_candidates, with prompt i's own pair, (C_i, K_i), left out of its reference set
+    (leave-one-out).
 
-    The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced set, so the reward is
-    called once per distinct pair.
+    The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced
+    set, so the reward is called once per distinct pair.
     """
     c = np.asarray(reference_confidence)
     k = np.asarray(reference_surrogate)
@@ -309,9 +326,11 @@ def reward_without_own_pair(
 
 
 class Pairs(NamedTuple):
-    """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P] column numbers.
+    """Preferred and rejected candidates. prompt [P] are row numbers, chosen [P] and rejected [P]
+    column numbers.
 
-    skipped: number of prompts without a pair, by reason ("one value", "equal rewards", "no improvement").
+    skipped: number of prompts without a pair, by reason ("one value", "equal rewards", "no
+        improvement").
     """
 
     prompt: NDArray[np.int64]
@@ -325,10 +344,10 @@ def select_pairs(
 ) -> Pairs:
     """The highest- and the lowest-rewarded of each prompt's candidates.
 
-    rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's candidates wins, then
-    a seeded choice. A prompt whose candidates all have one value, or all one reward, gives no pair; nor does one whose
-    preferred candidate has no positive gain, where gains [P, M] are given.
-    Raises ValueError for other shapes and for values that are not finite.
+    rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's
+    candidates wins, then a seeded choice. A prompt whose candidates all have one value, or all one
+    reward, gives no pair; nor does one whose preferred candidate has no positive gain, where gains
+    [P, M] are given. Raises ValueError for other shapes and for values that are not finite.
     """
     rewards = np.asarray(rewards, dtype=np.float64)
     confidences = np.asarray(confidences, dtype=np.float64)

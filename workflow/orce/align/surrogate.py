@@ -1,4 +1,6 @@
-"""Correctness likelihood of a prompt and its realised answer (paper, section "Prompt Level Confidence Estimation")."""
+"""Correctness likelihood of a prompt and its realised answer (paper, section "Prompt Level
+Confidence Estimation").
+"""
 
 import csv
 from collections.abc import Sequence
@@ -17,7 +19,8 @@ Answer = TypeVar("Answer")
 class Row(msgspec.Struct, kw_only=True):
     """A prompt in surrogate.csv, with its kappa and its realised answer.
 
-    answer: the empty text for one that could not be read. raw: the reply that states the answer, where a model grades it.
+    answer: the empty text for one that could not be read. raw: the reply that states the answer,
+        where a model grades it.
     """
 
     id: str
@@ -39,7 +42,9 @@ NUMBERS = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct":
 
 
 def kappa(correct: Sequence[bool]) -> float:
-    """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError without samples."""
+    """Share of a prompt's K sampled answers that are right, kappa_s(x) in [0, 1]; ValueError
+    without samples.
+    """
     if not len(correct):
         raise ValueError("a prompt without sampled answers has no kappa")
     if odd := [value for value in correct if value not in (0, 1)]:
@@ -50,8 +55,9 @@ def kappa(correct: Sequence[bool]) -> float:
 def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> tuple[Answer, bool]:
     """The answer that the confidence LLM sees, and whether it is right; rng: a numpy Generator.
 
-    A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"), uniformly among the
-    samples, so a frequent answer is chosen often. ValueError without samples, or if the lengths differ.
+    A right sample if kappa >= 1/2, else a wrong one (paper, "Selection of prompt-answer pairs"),
+    uniformly among the samples, so a frequent answer is chosen often. ValueError without samples,
+    or if the lengths differ.
     """
     if len(answers) != len(correct):
         raise ValueError(f"{len(answers)} answers but {len(correct)} labels")
@@ -70,7 +76,9 @@ def write_surrogate(handle, rows: Sequence[Row]) -> None:
 
 
 def read_surrogate(path) -> list[Row]:
-    """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty string."""
+    """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty
+    string.
+    """
     with open(verify(path), encoding="utf-8", newline="") as handle:
         reader = csv.DictReader(handle)
         if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:

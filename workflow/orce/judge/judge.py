@@ -52,10 +52,11 @@ class AsGiven:
 
 
 class Judge:
-    """States confidences for question-answer records. Made by `load_judge`, which documents the options.
+    """States confidences for question-answer records. Made by `load_judge`, which documents the
+    options.
 
-    readout: what `confidence` is, one of READOUTS. chunk: records in memory. longest: tokens that the model reads, if it
-    has a limit.
+    readout: what `confidence` is, one of READOUTS. chunk: records in memory. longest: tokens that
+    the model reads, if it has a limit.
     """
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
@@ -73,17 +74,17 @@ class Judge:
         self.longest = min(filter(None, limits), default=None)
 
     def __call__(self, records: Iterable[dict]) -> Iterator[dict]:
-        """The records with their confidences, in order, a chunk at a time: `records` may be endless.
+        """The records with their confidences, in order, a chunk at a time: `records` may be
+        endless.
 
-        A record has question (text) and answer (text, or None for no answer; or a record of given samples, see
-        `with_answer`), and may have context (text), choices (texts) and other keys, which are kept. It gains
-        stated: the stated confidence in [0, 1]
-        mean: of the distribution over 0 to 100 percent, in [0, 1]
-        mode: its most probable value, in [0, 1]; only where it is the readout
-        confidence: stated, mean or mode, by the readout
-        mass: the probability of stating one of the 101 values at all
-        raw, retried: the model's reply (a second, constrained statement if the first could not be parsed)
-        Raises BadInput naming the first record that is not of this form.
+        A record has question (text) and answer (text, or None for no answer; or a record of given
+        samples, see `with_answer`), and may have context (text), choices (texts) and other keys,
+        which are kept. It gains stated: the stated confidence in [0, 1] mean: of the distribution
+        over 0 to 100 percent, in [0, 1] mode: its most probable value, in [0, 1]; only where it is
+        the readout confidence: stated, mean or mode, by the readout mass: the probability of
+        stating one of the 101 values at all raw, retried: the model's reply (a second, constrained
+        statement if the first could not be parsed) Raises BadInput naming the first record that is
+        not of this form.
         """
         records = iter(records)
         number = 0
@@ -116,7 +117,9 @@ class Judge:
         ]
 
     def prompt(self, record: dict) -> Messages:
-        """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the expected form."""
+        """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the
+        expected form.
+        """
         from orce.judge.reader import STATEMENT_TOKENS
         from orce.llm.chat import prompt_ids
 
@@ -140,7 +143,9 @@ class Judge:
 
 
 def with_answer(record: dict) -> dict:
-    """A record of given samples (orce.given.records) with the `answer` to judge: the greedy one, else the first sample."""
+    """A record of given samples (orce.given.records) with the `answer` to judge: the greedy one,
+    else the first sample.
+    """
     if not isinstance(record, dict) or "answer" in record:
         return record
     greedy = record.get("greedy")
@@ -221,7 +226,9 @@ def model_settings(
     dtype: str | None = None,
     template_kwargs: dict[str, Any] | None = None,
 ) -> Model:
-    """What the weights under a judge's folder are loaded with: what its training recorded, but for the arguments."""
+    """What the weights under a judge's folder are loaded with: what its training recorded, but for
+    the arguments.
+    """
     from orce.llm import language_model
 
     recorded: dict[str, Any] = {}
@@ -244,7 +251,9 @@ def model_settings(
 
 
 def check_weights(folder: Path, device: str | None = None) -> None:
-    """Raises BadInput, before anything is computed, if the weights in a judge's folder, or those below them, are not whole."""
+    """Raises BadInput, before anything is computed, if the weights in a judge's folder, or those
+    below them, are not whole.
+    """
     from orce.llm import language_model
 
     language_model.check_weights(model_settings(folder, device=device).source, str(folder))
@@ -279,8 +288,10 @@ def local_folder(model: str) -> Path:
 
 
 def fetch_snapshot(hub: str, revision: str | None = None) -> Path:
-    """The folder of a hub model in the cache, fetched with the weights that its index names. Another copy of these, in a folder
-    (original/) or of another program (consolidated*), would double the download."""
+    """The folder of a hub model in the cache, fetched with the weights that its index names.
+    Another copy of these, in a folder (original/) or of another program (consolidated*), would
+    double the download.
+    """
     from huggingface_hub import snapshot_download
 
     def fetch(names: Iterable[str]) -> Path:
@@ -299,7 +310,9 @@ def fetch_snapshot(hub: str, revision: str | None = None) -> Path:
 
 
 def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
-    """Source of the base model under an adapter, the recorded one if it is here; the folder itself, for a whole model."""
+    """Source of the base model under an adapter, the recorded one if it is here; the folder itself,
+    for a whole model.
+    """
     from orce.llm.language_model import is_adapter
 
     if not is_adapter(folder):

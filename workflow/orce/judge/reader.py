@@ -1,8 +1,10 @@
-"""Reading a confidence LLM (section 3.2): the value that it states, and its distribution over the 101 that it could state.
+"""Reading a confidence LLM (section 3.2): the value that it states, and its distribution over the
+101 that it could state.
 
-Both come from one computation of the prompt. The stated value is greedy free text, parsed by orce.text.extract like any
-other model output. The distribution has the probability of each whole statement, its tokens and the end of the turn,
-however the tokenizer splits numbers: "0.9" is not 0 percent, nor "105" 10.
+Both come from one computation of the prompt. The stated value is greedy free text, parsed by
+orce.text.extract like any other model output. The distribution has the probability of each whole
+statement, its tokens and the end of the turn, however the tokenizer splits numbers: "0.9" is not 0
+percent, nor "105" 10.
 """
 
 import math
@@ -27,16 +29,19 @@ from orce.runtime import process
 Sample = Callable[[int, np.ndarray], list[int]]
 # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
 STATEMENT_TOKENS = 12
-# Values with a smaller share of the 101 values' probability skip the forward pass for P(end of turn).
+# Values with a smaller share of the 101 values' probability skip the forward pass for P(end of
+# turn).
 SKIP_BELOW = 1e-3
 
 
 @cache
 def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
-    """Trie of the 101 statements: path c states c percent. With `ended`, the last path is the whole turn that states it.
+    """Trie of the 101 statements: path c states c percent. With `ended`, the last path is the whole
+    turn that states it.
 
-    Where a longer value continues a shorter one (70 after 7), the shorter one's path has the end of the turn as well. The
-    other values are leaves: to know whether the turn ends there, the model has to be fed with them too.
+    Where a longer value continues a shorter one (70 after 7), the shorter one's path has the end of
+    the turn as well. The other values are leaves: to know whether the turn ends there, the model
+    has to be fed with them too.
     """
     values = [
         tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
@@ -52,7 +57,9 @@ def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
 
 
 def greedy_value(logprobs: list[float], trie: TokenTrie) -> int:
-    """The percent of greedy decoding that is constrained to a trie of valid statements; logprobs: of each node's token."""
+    """The percent of greedy decoding that is constrained to a trie of valid statements; logprobs:
+    of each node's token.
+    """
     node = -1  # the end of the prompt
     while children := trie.children(node):
         node = max(children, key=logprobs.__getitem__)
@@ -84,8 +91,10 @@ class Reading:
 
     @property
     def mode(self) -> float:
-        """The most probable of the 101 values, in [0, 1]; of several equally probable ones the lowest. Greedy decoding need
-        not state it: a first digit is chosen for all the values that begin with it."""
+        """The most probable of the 101 values, in [0, 1]; of several equally probable ones the
+        lowest. Greedy decoding need not state it: a first digit is chosen for all the values that
+        begin with it.
+        """
         return int(self.logprobs.argmax()) / 100
 
     @property
@@ -95,7 +104,9 @@ class Reading:
 
 
 class Statement(NamedTuple):
-    """What a confidence LLM states, the mean and mode of its distribution, and its mass: the probability of a valid value."""
+    """What a confidence LLM states, the mean and mode of its distribution, and its mass: the
+    probability of a valid value.
+    """
 
     stated: float
     mean: float
@@ -116,7 +127,8 @@ class TransformersReader(CachedModel):
         super().__init__(lm, batch_tokens)
         self.trie = value_trie(lm.tokenizer)
         self._end = lm.tokenizer.eos_token_id
-        # Values that a longer one continues have the turn's end in their path; the others are leaves (see value_trie).
+        # Values that a longer one continues have the turn's end in their path; the others are
+        # leaves (see value_trie).
         self._leaves = []
         # after such a value: the node of the end, and the nodes of longer values
         self._ends = []
@@ -131,11 +143,12 @@ class TransformersReader(CachedModel):
     ) -> list[Statement]:
         """One Statement for each prompt.
 
-        The model first states its confidence as free text. If no confidence can be read in it, greedy decoding constrained to
-        the 101 valid statements replaces it; `raw` then holds both, and `retried` is true. With `constrained` there is no free
-        text: every statement is decoded in this way, and counted so. With `mode` there is the mode of the distribution too.
-        The log counts the prompts where free text and constrained decoding differ, and the prompts of little mass. Raises BadInput for
-        probabilities that are not finite.
+        The model first states its confidence as free text. If no confidence can be read in it,
+        greedy decoding constrained to the 101 valid statements replaces it; `raw` then holds both,
+        and `retried` is true. With `constrained` there is no free text: every statement is decoded
+        in this way, and counted so. With `mode` there is the mode of the distribution too. The log
+        counts the prompts where free text and constrained decoding differ, and the prompts of
+        little mass. Raises BadInput for probabilities that are not finite.
         """
         statements = []
         differ = 0
@@ -172,7 +185,9 @@ class TransformersReader(CachedModel):
     def read(
         self, prompts: Sequence[Messages], state_text: bool = True, sample: Sample | None = None
     ) -> list[Reading]:
-        """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also what it samples."""
+        """One Reading for each prompt; with `state_text` also the greedy text, with `sample` also
+        what it samples.
+        """
         return self.read_ids(self.ids(prompts, STATEMENT_TOKENS), state_text, sample)
 
     def read_ids(
@@ -185,8 +200,11 @@ class TransformersReader(CachedModel):
     def _read_batch(
         self, state_text: bool, sample: Sample | None, batch: list[int], cache: KVCache
     ) -> list[Reading]:
-        """The readings of the B prompts in a cache, by two forward passes after the prompts; `batch` has their indices."""
-        # 1. All inner nodes of the trie in one pass: logits [B, 1 + inner nodes, V] predict the token of every node.
+        """The readings of the B prompts in a cache, by two forward passes after the prompts;
+        `batch` has their indices.
+        """
+        # 1. All inner nodes of the trie in one pass: logits [B, 1 + inner nodes, V] predict the
+        # token of every node.
         trie = self.trie
         size = len(batch)
         inner = cache.extend([trie.branches] * size).unflatten(0, (size, -1))
@@ -227,7 +245,9 @@ class TransformersReader(CachedModel):
         return readings
 
     def _constrained(self, nodes: torch.Tensor) -> torch.Tensor:
-        """log P of the nodes [B, N], the end after a value being whatever is not the next digit of a longer one."""
+        """log P of the nodes [B, N], the end after a value being whatever is not the next digit of
+        a longer one.
+        """
         nodes = nodes.clone()
         for end, *longer in self._ends:
             # 1 - P(longer values), kept above 0 where they have all of the probability.
@@ -240,7 +260,9 @@ class TransformersReader(CachedModel):
         return sums.double().cpu().numpy()
 
     def _fed(self, begun: np.ndarray, greedy: int, sampled: list[int]) -> list[int]:
-        """The leaves after which the turn's end is computed: the likely ones, and those that are stated or sampled."""
+        """The leaves after which the turn's end is computed: the likely ones, and those that are
+        stated or sampled.
+        """
         likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SKIP_BELOW))
         # Always at least one leaf: its end probability stands in for the skipped ones.
         first = self._leaves[begun[self._leaves].argmax()]
@@ -249,14 +271,18 @@ class TransformersReader(CachedModel):
     def _is_free_text(
         self, percent: int, likeliest: list[bool], fed: list[int], after: torch.Tensor
     ) -> bool:
-        """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest, and so is the end."""
+        """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest,
+        and so is the end.
+        """
         if not all(likeliest[node] for node in self.trie.paths[percent]):
             return False
         # A value that is not a leaf has the end in its path.
         return percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
 
     def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
-        """Set the text of the readings without one, by greedy decoding of at most STATEMENT_TOKENS tokens."""
+        """Set the text of the readings without one, by greedy decoding of at most STATEMENT_TOKENS
+        tokens.
+        """
         cache.drop_appended()
         rest = [i for i, reading in enumerate(readings) if reading.text is None]
         if not rest:
@@ -270,7 +296,9 @@ class TransformersReader(CachedModel):
             readings[i].text = text
 
     def _logits_after(self, cache: KVCache, percents: list[list[int]]) -> tuple[torch.Tensor, ...]:
-        """Logits of what follows some leaves of each prompt, where the trie's inner nodes are cached: B x [values, V]."""
+        """Logits of what follows some leaves of each prompt, where the trie's inner nodes are
+        cached: B x [values, V].
+        """
         branches = []
         for leaves in percents:
             nodes = [self.trie.paths[percent][-1] for percent in leaves]

@@ -1,1 +1,3 @@
-"""Language models: loading, adapters, chat templates, token tries, the KV cache, and the engines that generate."""
+"""Language models: loading, adapters, chat templates, token tries, the KV cache, and the engines
+that generate.
+"""

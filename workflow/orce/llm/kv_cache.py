@@ -1,9 +1,9 @@
 """The KV cache of a batch of prompts, and the branches that continue them.
 
-The prefix that all prompts share is computed and stored once for the whole batch. Branches are packed: a call computes
-exactly the tokens that it is given, however unevenly they are spread over the prompts, and only attention scores are
-padded. Each new token is one more cache column, which a mask shows to its own descendants alone, so that no cache is
-copied when a branch forks.
+The prefix that all prompts share is computed and stored once for the whole batch. Branches are
+packed: a call computes exactly the tokens that it is given, however unevenly they are spread over
+the prompts, and only attention scores are padded. Each new token is one more cache column, which a
+mask shows to its own descendants alone, so that no cache is copied when a branch forks.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -39,13 +39,16 @@ REMEDY = (
 class KVCache:
     """The cache of a batch of B prompts and of the columns appended to them. Inference only.
 
-    logits: [B, V], predict each prompt's next token. appended: the number of columns after the prompts. shared, own: keys
-    and values of each layer, of the shared prefix [H, S, D] and of each prompt's own columns [B, H, C, D]. In the forward
-    pass of new tokens it takes the place of a transformers cache.
+    logits: [B, V], predict each prompt's next token. appended: the number of columns after the
+    prompts. shared, own: keys and values of each layer, of the shared prefix [H, S, D] and of each
+    prompt's own columns [B, H, C, D]. In the forward pass of new tokens it takes the place of a
+    transformers cache.
     """
 
     def __init__(self, model, prompts: list[list[int]]):
-        """Compute the prompts (token ids). Raises BadInput if the model's attention is not supported."""
+        """Compute the prompts (token ids). Raises BadInput if the model's attention is not
+        supported.
+        """
         if not model._supports_attention_backend:
             raise BadInput(f"{type(model).__name__} {OWN_ATTENTION}; {REMEDY}")
         self.model = model
@@ -101,10 +104,12 @@ class KVCache:
         ).logits.float()
 
     def extend(self, branches: Sequence[Sequence[tuple[int, Any]]]) -> torch.Tensor:
-        """Append T tokens and return the logits of what follows each: [T, V], the first prompt's tokens first.
+        """Append T tokens and return the logits of what follows each: [T, V], the first prompt's
+        tokens first.
 
-        branches: for each prompt its new tokens, each with the columns (a list or an array) of the tokens that come
-        between the prompt and it. The i-th new token of a prompt becomes column appended + i.
+        branches: for each prompt its new tokens, each with the columns (a list or an array) of the
+        tokens that come between the prompt and it. The i-th new token of a prompt becomes column
+        appended + i.
         """
         rows: list[int] = []
         offsets: list[int] = []
@@ -116,7 +121,8 @@ class KVCache:
                 offsets.append(offset)
                 tokens.append(token)
                 between.append(columns)
-        # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in row[t].
+        # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in
+        # row[t].
         self.row = torch.tensor(rows, device=self.device)
         self.place = torch.tensor(offsets, device=self.device)
         self.width = max(map(len, branches))
@@ -142,7 +148,9 @@ class KVCache:
         return logits[0]
 
     def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
-        """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's own columns."""
+        """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's
+        own columns.
+        """
         own_keys, own_values = self.own[layer]
         new_keys = self.pad(keys[0].transpose(0, 1))
         new_values = self.pad(values[0].transpose(0, 1))
@@ -153,7 +161,9 @@ class KVCache:
         return self.own[layer]
 
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
-        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token. The layers may be on several devices."""
+        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token. The layers may be on
+        several devices.
+        """
         padded = packed.new_zeros(len(self.lengths), packed.size(1), self.width, *packed.shape[2:])
         padded[self.row.to(packed.device), :, self.place.to(packed.device)] = packed
         return padded
@@ -179,11 +189,13 @@ class KVCache:
 def branch_attention(
     module, query, key, value, attention_mask, scaling=None, branches=None, **features
 ):
-    """Attention of T packed tokens, query [1, Hq, T, D], to the shared prefix and to their own prompt's columns.
+    """Attention of T packed tokens, query [1, Hq, T, D], to the shared prefix and to their own
+    prompt's columns.
 
-    A transformers attention function. key, value: [B, H, C, D] as KVCache.update returns them; branches: (the
-    cache, bool [T, C], the columns that each token sees). Query heads that share a key head are grouped, so that no
-    key is copied. A sliding window is left out: KVCache refuses whatever exceeds it.
+    A transformers attention function. key, value: [B, H, C, D] as KVCache.update returns them;
+    branches: (the cache, bool [T, C], the columns that each token sees). Query heads that share a
+    key head are grouped, so that no key is copied. A sliding window is left out: KVCache refuses
+    whatever exceeds it.
     """
     if lacking := [name for name in UNSUPPORTED if features.get(name) is not None]:
         raise BadInput(f"{type(module).__name__} has {', '.join(lacking)}; {REMEDY}")
@@ -220,14 +232,18 @@ OfBatch = Callable[[list[int], KVCache], Iterable]
 
 
 class CachedModel:
-    """Computes prompts with one model, at most batch_tokens tokens of them together, each prompt once."""
+    """Computes prompts with one model, at most batch_tokens tokens of them together, each prompt
+    once.
+    """
 
     def __init__(self, lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]):
         self.lm: Any = lm  # None once closed
         self.batch_tokens = batch_tokens
 
     def ids(self, prompts: Iterable[Messages], more: int) -> list[list[int]]:
-        """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding window."""
+        """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding
+        window.
+        """
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
         known = self.lm.model.get_input_embeddings().num_embeddings
@@ -246,8 +262,9 @@ class CachedModel:
         of_batch: OfBatch,
         split_batch: Callable[[list[int]], list[list[int]]] = lambda batch: [batch],
     ) -> list[Any]:
-        """For each prompt its result, of `of_batch`. more: tokens that will follow each. split_batch: cuts a batch into
-        smaller ones."""
+        """For each prompt its result, of `of_batch`. more: tokens that will follow each.
+        split_batch: cuts a batch into smaller ones.
+        """
         results: dict[int, Any] = {}
         for padded in padded_batches(ids, self.batch_tokens, more):
             for batch in split_batch(padded):
@@ -260,7 +277,9 @@ class CachedModel:
 
 
 def check_fits(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
-    """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the sliding window of a model."""
+    """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the sliding
+    window of a model.
+    """
     config = config_of(settings["source"])
     if sliding_window(config) is not None:
         longest = max(prompt_lengths(settings, prompts), default=0)

@@ -1,7 +1,7 @@
 """Loads causal language models: from a folder, from the hub, or as an adapter over either.
 
-Weights are data here, never code: a model's own Python files are not run, and weights are read as safetensors only, as a
-pickle (*.bin) can run code when it is read.
+Weights are data here, never code: a model's own Python files are not run, and weights are read as
+safetensors only, as a pickle (*.bin) can run code when it is read.
 """
 
 import contextlib
@@ -39,8 +39,9 @@ PICKLED = (
     "a pickle can run code; save the weights as safetensors, by save_pretrained of transformers"
 )
 OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take a model whose class is part of transformers"
-# What old checkpoints have and a model does without, beside what transformers itself leaves out in silence (rotary inv_freq, for
-# one): GPT-2's causal masks, which were saved as buffers, and the pooler of an encoder that classifies without it.
+# What old checkpoints have and a model does without, beside what transformers itself leaves out in
+# silence (rotary inv_freq, for one): GPT-2's causal masks, which were saved as buffers, and the
+# pooler of an encoder that classifies without it.
 LEFT_OVER = re.compile(r"\battn\.(masked_)?bias$|\battention\.(masked_)?bias$|\bpooler\.")
 NAMED = 3  # keys of each kind in a message
 
@@ -60,8 +61,10 @@ class LanguageModel:
 
 
 def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
-    """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or {path}. Raises BadInput
-    if a folder is not a model with its tokenizer, or has changed since its step wrote it."""
+    """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or
+    {path}. Raises BadInput if a folder is not a model with its tokenizer, or has changed since its
+    step wrote it.
+    """
     source = from_mapping(Source, source)
     if isinstance(source.hub, str):
         return source.hub, source.revision or None
@@ -89,9 +92,9 @@ def vocabulary(
 ) -> tuple[Any, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
 
-    Raises BadInput if there is no tokenizer, or its chat template cannot be used. With `taught`, for training, the
-    template must end a turn with the tokenizer's own eos, which is the end that training teaches; to generate, any end
-    that the generation config names will do.
+    Raises BadInput if there is no tokenizer, or its chat template cannot be used. With `taught`,
+    for training, the template must end a turn with the tokenizer's own eos, which is the end that
+    training teaches; to generate, any end that the generation config names will do.
     """
     path, revision = origin(source)
     with explained(f"{path}: the tokenizer cannot be loaded"):
@@ -124,8 +127,10 @@ def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> 
 
 
 def device_or_free(name: str | None) -> str:
-    """The device of a program outside the workflow: as named, else one GPU, leased if several are visible, else the CPU. By
-    name, `cuda` is all that are visible. Call it before CUDA starts; afterwards it is the GPU in use."""
+    """The device of a program outside the workflow: as named, else one GPU, leased if several are
+    visible, else the CPU. By name, `cuda` is all that are visible. Call it before CUDA starts;
+    afterwards it is the GPU in use.
+    """
     if name:
         return name
     if torch.cuda.is_initialized():
@@ -141,9 +146,9 @@ def load(
 ) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
-    weights: a folder made by a training step, an adapter over that model or a whole model that replaces it. trainable:
-    keep an adapter apart, with gradients, in place of merging it for inference. Raises BadInput with one line for whatever
-    is missing, broken or cannot be used.
+    weights: a folder made by a training step, an adapter over that model or a whole model that
+    replaces it. trainable: keep an adapter apart, with gradients, in place of merging it for
+    inference. Raises BadInput with one line for whatever is missing, broken or cannot be used.
     """
     wanted = from_mapping(Model, settings)
     adapter = weights if weights is not None and is_adapter(weights) else None
@@ -167,7 +172,8 @@ def load(
     if adapter:
         model = adapted(model, adapter, trainable)
         if not trainable:
-            # Whether rounding the merged weights would undo more than a tenth of the adapter's training.
+            # Whether rounding the merged weights would undo more than a tenth of the adapter's
+            # training.
             moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
             apart = wanted.dtype != "float32" and moved["merged"] > moved["trained"] / 10
             model = model.get_base_model() if apart else model.merge_and_unload()
@@ -185,9 +191,10 @@ def classifies(source: Source | Mapping[str, Any]) -> bool:
 def check_weights(source: Source | Mapping[str, Any], weights: str | None = None) -> None:
     """Raises BadInput, before anything is computed, for weights that could not be loaded whole.
 
-    They are those of a causal language model or a classifier, and of a folder `weights` that a training has made of it (an
-    adapter, or a whole model in its place). The model is made on the meta device, without memory, and of its checkpoint only
-    names and shapes are read: under a second. Quantized weights are checked when they are loaded: that needs the device.
+    They are those of a causal language model or a classifier, and of a folder `weights` that a
+    training has made of it (an adapter, or a whole model in its place). The model is made on the
+    meta device, without memory, and of its checkpoint only names and shapes are read: under a
+    second. Quantized weights are checked when they are loaded: that needs the device.
     """
     adapter = weights if weights is not None and is_adapter(weights) else None
     source = source if weights is None or adapter else Source(path=weights)
@@ -209,9 +216,9 @@ def check_weights(source: Source | Mapping[str, Any], weights: str | None = None
 def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM, **options) -> Any:
     """The model of a folder or hub id, as the class `kind` of transformers.
 
-    transformers fills weights that a checkpoint lacks with random numbers, leaves out those that a model has no place for, and
-    only warns of both. Here they raise BadInput, as do weights of another shape. Tied weights and what transformers knows as
-    left over are not counted.
+    transformers fills weights that a checkpoint lacks with random numbers, leaves out those that a
+    model has no place for, and only warns of both. Here they raise BadInput, as do weights of
+    another shape. Tied weights and what transformers knows as left over are not counted.
     """
     options |= {"revision": revision, "trust_remote_code": False, "use_safetensors": True}
     verbosity = logging.get_verbosity()
@@ -240,8 +247,10 @@ def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM
 
 
 def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
-    """PEFT's wrapper of a model with the adapter in a folder. Raises BadInput unless the adapter fits the model: PEFT leaves
-    at their start, which changes nothing, what a folder lacks, and leaves out what the model has no place for."""
+    """PEFT's wrapper of a model with the adapter in a folder. Raises BadInput unless the adapter
+    fits the model: PEFT leaves at their start, which changes nothing, what a folder lacks, and
+    leaves out what the model has no place for.
+    """
     from peft import MODEL_TYPE_TO_PEFT_MODEL_MAPPING, PeftConfig, PeftModel
 
     folder = Path(adapter)
@@ -287,7 +296,9 @@ def _saved(key: str) -> str:
 def unfit(
     missing: Iterable[str], unknown: Iterable[str], shapes: Mapping[str, tuple[Any, Any]]
 ) -> str:
-    """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: {key: (in the file, in the model)}."""
+    """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: {key:
+    (in the file, in the model)}.
+    """
     shaped = [
         f"{key}, which is {[*theirs]} in place of {[*ours]}"
         for key, (theirs, ours) in shapes.items()
@@ -336,7 +347,9 @@ def is_adapter(folder) -> bool:
 
 
 def sort_sets(folder) -> None:
-    """Sort what peft keeps as sets, such as target_modules: their order differs from process to process."""
+    """Sort what peft keeps as sets, such as target_modules: their order differs from process to
+    process.
+    """
     path = Path(folder) / "adapter_config.json"
     if not path.exists():
         return

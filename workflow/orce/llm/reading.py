@@ -1,6 +1,7 @@
 """What a model computes from texts: log-probabilities of continuations, hidden states, entailment.
 
-A prompt is computed once for all its continuations, and so is a prefix that they share (orce.llm.trie).
+A prompt is computed once for all its continuations, and so is a prefix that they share
+(orce.llm.trie).
 """
 
 import contextlib
@@ -30,8 +31,10 @@ class Scorer(CachedModel):
     def logprobs(
         self, prompts: Sequence[Messages], continuations: Sequence[Sequence[str]]
     ) -> list[list[list[float]]]:
-        """log P(token | prompt, tokens before it) of each continuation of each prompt: [prompt][continuation][token]. A
-        continuation is the text of an assistant's turn, without its end. An empty text has no tokens."""
+        """log P(token | prompt, tokens before it) of each continuation of each prompt:
+        [prompt][continuation][token]. A continuation is the text of an assistant's turn, without
+        its end. An empty text has no tokens.
+        """
         tries = []
         for texts in continuations:
             tries.append(TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]))
@@ -58,7 +61,9 @@ class Scorer(CachedModel):
 
 
 class Encoder(CachedModel):
-    """depths: of the layers whose outputs are read, as shares of the model's: 0.5 is the middle layer, 1 the last."""
+    """depths: of the layers whose outputs are read, as shares of the model's: 0.5 is the middle
+    layer, 1 the last.
+    """
 
     def __init__(
         self, lm: language_model.LanguageModel, depths: Sequence[float], batch_tokens: int
@@ -69,7 +74,9 @@ class Encoder(CachedModel):
     def states(
         self, prompts: Sequence[Messages], replies: Sequence[str]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """[layers, size] of each prompt's last token, and of its reply's; of an empty reply, the prompt's."""
+        """[layers, size] of each prompt's last token, and of its reply's; of an empty reply, the
+        prompt's.
+        """
         after = [text_ids(self.lm.tokenizer, reply) for reply in replies]
         longest = max(map(len, after), default=0)
         ids = self.ids(prompts, longest)
@@ -106,7 +113,9 @@ class Encoder(CachedModel):
 
 
 class Nli:
-    """The model of `settings` {source, dtype, device}. Raises BadInput for a model without a label `entailment`."""
+    """The model of `settings` {source, dtype, device}. Raises BadInput for a model without a label
+    `entailment`.
+    """
 
     def __init__(self, settings: EncoderSettings, batch_tokens: int):
         self.batch_tokens = batch_tokens

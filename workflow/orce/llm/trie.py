@@ -1,12 +1,15 @@
-"""Token tries: several continuations of one prompt, scored in one forward pass; and which prompts are computed together.
+"""Token tries: several continuations of one prompt, scored in one forward pass; and which prompts
+are computed together.
 
-A confidence LLM is only ever asked for a few short continuations of a long prompt: two for DPO, 101 for the distribution over
-confidences and for the tokenized Brier score. The prompt is computed once for all of them, a prefix that some share once for
-these, and so are what all prompts of a batch share and the passage that several questions are about.
+A confidence LLM is only ever asked for a few short continuations of a long prompt: two for DPO, 101
+for the distribution over confidences and for the tokenized Brier score. The prompt is computed once
+for all of them, a prefix that some share once for these, and so are what all prompts of a batch
+share and the passage that several questions are about.
 
-A packed row of L columns with a dense mask costs L^2 scores, nearly all of them masked. Here its blocks become the rows of a
-padded batch [G, W], with the shared prefix in front of each block's keys: G W (S + W) scores in one call of
-scaled_dot_product_attention, and a causal call for the prefix. The other parts of a layer still run on the packed row.
+A packed row of L columns with a dense mask costs L^2 scores, nearly all of them masked. Here its
+blocks become the rows of a padded batch [G, W], with the shared prefix in front of each block's
+keys: G W (S + W) scores in one call of scaled_dot_product_attention, and a causal call for the
+prefix. The other parts of a layer still run on the packed row.
 """
 
 import itertools
@@ -29,11 +32,12 @@ with process.hide_unused_packages():
 
 BLOCKS = "orce_blocks"  # the name of our attention function
 OWN_ATTENTION = "has its own implementation of attention"
-# The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the KV cache compute whole
-# attention, which is exact as long as everything fits a sliding window.
+# The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the
+# KV cache compute whole attention, which is exact as long as everything fits a sliding window.
 WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
 FAMILY = 32  # tokens that prompts have to share before they are laid out as a family
-# A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens, which cost little.
+# A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens,
+# which cost little.
 SPREAD = 1.5
 SLACK = 32
 QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
@@ -44,7 +48,9 @@ T = TypeVar("T")
 
 @dataclass
 class TokenTrie:
-    """Continuations of a prompt, shared prefixes stored once. Nodes are numbered so that parents come first."""
+    """Continuations of a prompt, shared prefixes stored once. Nodes are numbered so that parents
+    come first.
+    """
 
     tokens: list[int] = field(default_factory=list)  # of each of the N nodes
     parents: list[int] = field(default_factory=list)  # of each node; -1 for the end of the prompt
@@ -70,7 +76,9 @@ class TokenTrie:
 
     @cached_property
     def inner(self) -> list[int]:
-        """The nodes with children. Only their hidden states are needed, so only they are fed to the model."""
+        """The nodes with children. Only their hidden states are needed, so only they are fed to the
+        model.
+        """
         return sorted(set(self.parents) - {-1})
 
     @cached_property
@@ -93,7 +101,9 @@ class TokenTrie:
 
     @cached_property
     def logit_rows(self) -> list[int]:
-        """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the i-th inner node."""
+        """For each node the row of logits that predicts it: 0 for the prompt's end, i + 1 for the
+        i-th inner node.
+        """
         return [above[-1] + 1 if above else 0 for above in self.ancestors]
 
 
@@ -101,20 +111,23 @@ Packed = dict[str, Any]  # a row of `pack`, which may hold further keys of a bat
 
 
 def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
-    """A batch of B prompts (token ids), each with a trie of K continuations, as one row of L columns (tokens) without padding.
+    """A batch of B prompts (token ids), each with a trie of K continuations, as one row of L
+    columns (tokens) without padding.
 
-    The prefix of S tokens that all prompts share comes first and once. Then come G blocks, which do not see each other.
-    A block is a family of prompts (see `families`): the stem that they share beyond the prefix, once, and for each
-    prompt the rest of it and the inner nodes of its trie. Families are found among neighbours only, so the prompts should
-    be sorted (`packed_batches`).
+    The prefix of S tokens that all prompts share comes first and once. Then come G blocks, which do
+    not see each other. A block is a family of prompts (see `families`): the stem that they share
+    beyond the prefix, once, and for each prompt the rest of it and the inner nodes of its trie.
+    Families are found among neighbours only, so the prompts should be sorted (`packed_batches`).
 
     input_ids, position_ids: int64 [1, L]
-    visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of its own block each column
-        of a block attends to. The columns of the prefix attend to those before them.
+    visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of
+        its own block each column of a block attends to. The columns of the prefix attend to those
+        before them.
     gather: int64 [G W], the column at each position of the padded batch of blocks
     position: int64 [L - S], where in that batch each column after the prefix is
     logit_columns: int64 [N'], the columns whose next-token logits are needed
-    logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it, and its token
+    logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it,
+        and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     shape: (B, K)
     """
@@ -151,7 +164,9 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
 
 @dataclass
 class _Row:
-    """A packed row while it grows; its fields are those of `pack`, with entries [E] of (path, node)."""
+    """A packed row while it grows; its fields are those of `pack`, with entries [E] of (path,
+    node).
+    """
 
     k: int
     ids: list[int] = field(default_factory=list)
@@ -166,7 +181,9 @@ class _Row:
         self.positions += positions
 
     def append_trie(self, b: int, trie: TokenTrie, length: int) -> None:
-        """The inner nodes of the trie of prompt b, of `length` tokens, which ends at the last column."""
+        """The inner nodes of the trie of prompt b, of `length` tokens, which ends at the last
+        column.
+        """
         for p, path in enumerate(trie.paths):
             self.entries += [(b * self.k + p, len(self.tokens) + node) for node in path]
         self.logit_rows += [len(self.logit_columns) + row for row in trie.logit_rows]
@@ -180,10 +197,12 @@ class _Row:
 
 
 def _block_mask(stem: int, members: list[tuple[int, TokenTrie]]) -> torch.Tensor:
-    """Which columns of a block see which, bool [W, W]: the stem, then for each member its own tokens and its inner nodes.
+    """Which columns of a block see which, bool [W, W]: the stem, then for each member its own
+    tokens and its inner nodes.
 
-    members: for each the tokens of its prompt after the stem, and its trie. Tokens of prompts see what is before them, but
-    not the other members; an inner node sees its prompt, its ancestors and itself.
+    members: for each the tokens of its prompt after the stem, and its trie. Tokens of prompts see
+    what is before them, but not the other members; an inner node sees its prompt, its ancestors and
+    itself.
     """
     width = stem + sum(rest + len(trie.inner) for rest, trie in members)
     block = torch.ones(width, width, dtype=torch.bool).tril()
@@ -200,7 +219,9 @@ def _block_mask(stem: int, members: list[tuple[int, TokenTrie]]) -> torch.Tensor
 
 
 def _padded_masks(blocks: list[torch.Tensor], shared: int) -> torch.Tensor:
-    """`visible` of `pack`: all blocks see the prefix, and padding sees itself, as a softmax over nothing would be nan."""
+    """`visible` of `pack`: all blocks see the prefix, and padding sees itself, as a softmax over
+    nothing would be nan.
+    """
     widest = max(map(len, blocks))
     visible = torch.ones(len(blocks), widest, shared + widest, dtype=torch.bool)
     visible[:, :, shared:] = torch.eye(widest, dtype=torch.bool)
@@ -210,19 +231,23 @@ def _padded_masks(blocks: list[torch.Tensor], shared: int) -> torch.Tensor:
 
 
 def additive_mask(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A boolean mask as one that is added to attention scores: 0 where visible, the lowest finite value elsewhere."""
+    """A boolean mask as one that is added to attention scores: 0 where visible, the lowest finite
+    value elsewhere.
+    """
     mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
     return mask.masked_fill_(~visible, torch.finfo(dtype).min)
 
 
 def node_logprobs(model, packed: Packed) -> torch.Tensor:
-    """Log-probability of every node's token given the prompt and the node's ancestors: [N]. Differentiable.
+    """Log-probability of every node's token given the prompt and the node's ancestors: [N].
+    Differentiable.
 
-    The LM head is applied at `logit_columns` only. The call goes through the model's own forward, so that wrappers for
-    several devices take part in it.
+    The LM head is applied at `logit_columns` only. The call goes through the model's own forward,
+    so that wrappers for several devices take part in it.
     """
     parameter = next(model.parameters())
-    device, kind = parameter.device, parameter.device.type
+    device = parameter.device
+    kind = device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
     # the model may be in a wrapper for several processes
     config = getattr(model, "module", model).config
@@ -244,7 +269,9 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
 
 
 def token_logprobs(logits: torch.Tensor, row: torch.Tensor, token: torch.Tensor) -> torch.Tensor:
-    """log softmax(logits)[b, row, token], without storing the softmax: [B, S, V], [B, N], [B, N] -> [B, N]."""
+    """log softmax(logits)[b, row, token], without storing the softmax: [B, S, V], [B, N], [B, N] ->
+    [B, N].
+    """
     norm = logits.logsumexp(-1).gather(1, row)
     batch = torch.arange(logits.size(0), device=logits.device).unsqueeze(1)
     return logits[batch, row, token] - norm
@@ -258,11 +285,14 @@ def path_logprobs(nodes: torch.Tensor, packed: Packed) -> torch.Tensor:
     return nodes.new_zeros(prompts * k).index_add(0, path, nodes[node]).view(prompts, k)
 
 
-# Attention of a packed row, block by block: each block's columns see the shared prefix and their own block only
+# Attention of a packed row, block by block: each block's columns see the shared prefix and their
+# own block only
 
 
 def use_blocks(model) -> None:
-    """Let a model that runs on scaled_dot_product_attention compute packed rows by blocks; other calls are as before."""
+    """Let a model that runs on scaled_dot_product_attention compute packed rows by blocks; other
+    calls are as before.
+    """
     if model.config._attn_implementation == "sdpa" and model._supports_attention_backend:
         model.config._attn_implementation = BLOCKS
 
@@ -270,10 +300,12 @@ def use_blocks(model) -> None:
 def block_attention(
     module, query, key, value, attention_mask, dropout=0.0, scaling=None, blocks=None, **features
 ):
-    """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a packed row.
+    """A transformers attention function. query [1, Hq, L, D], key and value [1, H, L, D] of a
+    packed row.
 
-    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather, position) of `pack`. Without blocks it is
-    transformers' own function. Sliding windows are left out: check_window refuses whatever exceeds one.
+    attention_mask: [G, 1, W, S + W], added to the scores. blocks: (gather, position) of `pack`.
+    Without blocks it is transformers' own function. Sliding windows are left out: check_window
+    refuses whatever exceeds one.
     """
     if blocks is None:
         features |= {"dropout": dropout, "scaling": scaling}
@@ -314,12 +346,15 @@ def block_attention(
 
 AttentionInterface.register(BLOCKS, block_attention)
 AttentionMaskInterface.register(BLOCKS, sdpa_mask)
-# With a mask cuDNN's attention is slow for each new shape, and its gradient can be NaN (pytorch issue 196678).
+# With a mask cuDNN's attention is slow for each new shape, and its gradient can be NaN (pytorch
+# issue 196678).
 torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def sliding_window(config) -> int | None:
-    """The smallest window of any layer of a model, in tokens; None if all layers attend to the whole sequence."""
+    """The smallest window of any layer of a model, in tokens; None if all layers attend to the
+    whole sequence.
+    """
     config = config.get_text_config()
     kinds = getattr(config, "layer_types", None) or ["sliding_attention"]
     windows = (getattr(config, key, None) for kind, key in WINDOWED.items() if kind in kinds)
@@ -327,7 +362,9 @@ def sliding_window(config) -> int | None:
 
 
 def check_window(config, length: int, remedy: str) -> None:
-    """Raises BadInput if a sequence of `length` tokens is longer than the model's window. remedy: what to do then."""
+    """Raises BadInput if a sequence of `length` tokens is longer than the model's window. remedy:
+    what to do then.
+    """
     window = sliding_window(config)
     if window is not None and length > window:
         name = getattr(config, "name_or_path", "") or config.model_type
@@ -337,15 +374,18 @@ def check_window(config, length: int, remedy: str) -> None:
         )
 
 
-# Which prompts are computed together: batches cut by their tokens, so that memory does not depend on the lengths. Those that begin
-# alike are sorted together, and what they share is computed once. No result depends on the batches but for rounding.
+# Which prompts are computed together: batches cut by their tokens, so that memory does not depend
+# on the lengths. Those that begin alike are sorted together, and what they share is computed once.
+# No result depends on the batches but for rounding.
 
 
 def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int]]:
-    """Neighbours that begin alike, as questions about one passage do: (indices, length of their common prefix).
+    """Neighbours that begin alike, as questions about one passage do: (indices, length of their
+    common prefix).
 
-    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the shorter neighbour's. A
-    prompt without such a neighbour is a family of its own, with the prefix `shared`.
+    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the
+    shorter neighbour's. A prompt without such a neighbour is a family of its own, with the prefix
+    `shared`.
     """
     groups: list[tuple[list[int], int]] = []
     for i, prompt in enumerate(prompts):
@@ -362,14 +402,18 @@ def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int
 
 
 def common_prefix(sequences: Sequence[list[int]]) -> int:
-    """Length of the prefix that sequences share, at most one less than the length of the shortest; 0 for a single one."""
+    """Length of the prefix that sequences share, at most one less than the length of the shortest;
+    0 for a single one.
+    """
     if len(sequences) < 2:
         return 0
     return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
 
 
 def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
-    """The length of the prefix that all prompts share, and the families of the sorted prompts; most are alone."""
+    """The length of the prefix that all prompts share, and the families of the sorted prompts; most
+    are alone.
+    """
     shared = common_prefix(prompts)
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
     groups = families([prompts[i] for i in order], shared)
@@ -377,10 +421,11 @@ def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
 
 
 def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
-    """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest prompt.
+    """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest
+    prompt.
 
-    The prefix that all prompts of a batch share counts once. more: tokens that will follow each prompt. A prompt that
-    exceeds the budget is a batch by itself.
+    The prefix that all prompts of a batch share counts once. more: tokens that will follow each
+    prompt. A prompt that exceeds the budget is a batch by itself.
     """
     shared, grouped = sorted_families(prompts)
     groups: list[tuple[int, list[int]]] = []  # (length of the common prefix, prompts)
@@ -408,8 +453,8 @@ def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
 def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
     """Indices of the prompts in batches for `pack`, of at most `budget` columns each.
 
-    more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of similar width are
-    together. A prompt that exceeds the budget is a batch by itself.
+    more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of
+    similar width are together. A prompt that exceeds the budget is a batch by itself.
     """
     shared, grouped = sorted_families(prompts)
     blocks = []  # (width, indices)
@@ -425,7 +470,9 @@ def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[
 
 
 def group_by_budget(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:
-    """The items in groups of neighbours whose sizes sum to at most `budget`; one that exceeds it is alone."""
+    """The items in groups of neighbours whose sizes sum to at most `budget`; one that exceeds it is
+    alone.
+    """
     groups: list[list[T]] = []
     total = 0  # of the last group
     for item in items:

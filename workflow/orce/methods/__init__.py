@@ -1,9 +1,11 @@
 """The confidence methods of a configuration: the built-in ones, and the ones it names by path.
 
-A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its confidence LLM was trained for
-(sft-from-llama3-8b) and a calibration (sft+platt). Two forms have no module: confidences made elsewhere, `methods: {NAME: {path:
-FILE, label: TEXT}}`, and `methods: {NAME: {of: [METHOD, METHOD], fit: HOW, label: TEXT}}`, combined from methods that judge the same
-answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch, only `fit` and `apply` scikit-learn and scipy.
+A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its
+confidence LLM was trained for (sft-from-llama3-8b) and a calibration (sft+platt). Two forms have no
+module: confidences made elsewhere, `methods: {NAME: {path: FILE, label: TEXT}}`, and `methods:
+{NAME: {of: [METHOD, METHOD], fit: HOW, label: TEXT}}`, combined from methods that judge the same
+answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch, only `fit` and
+`apply` scikit-learn and scipy.
 """
 
 import functools
@@ -19,14 +21,18 @@ __all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
 
 @functools.cache
 def known() -> dict[str, Method]:
-    """The methods of this package, imported when they are first asked for: most stages have their settings, and need none."""
+    """The methods of this package, imported when they are first asked for: most stages have their
+    settings, and need none.
+    """
     from orce.methods import fitted, prompted, samples, trained
 
     return trained.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
 
 
 def load(module: str) -> Method:
-    """The method of this package with a name, or in the Python file at a path. Raises BadInput for what it lacks."""
+    """The method of this package with a name, or in the Python file at a path. Raises BadInput for
+    what it lacks.
+    """
     return known()[module] if module in known() else from_path(module)
 
 
@@ -40,8 +46,8 @@ class Name(NamedTuple):
 class Registry:
     """The methods of a configuration, by name.
 
-    given: its `methods`, which maps NAME to the path of a module or to settings (with `module` for a path). own_rewards: its
-    `rewards`, which maps NAME to the path of a module.
+    given: its `methods`, which maps NAME to the path of a module or to settings (with `module` for
+    a path). own_rewards: its `rewards`, which maps NAME to the path of a module.
     """
 
     def __init__(self, given: dict | None = None, own_rewards: dict | None = None):
@@ -88,7 +94,9 @@ class Registry:
         return self.get(name).settings | given
 
     def parse(self, text: str) -> Name:
-        """'orce-nrd', 'sft-from-llama3-8b' or 'sft+platt' taken apart. Raises BadInput for an unknown part."""
+        """'orce-nrd', 'sft-from-llama3-8b' or 'sft+platt' taken apart. Raises BadInput for an
+        unknown part.
+        """
         base, plus, calibration = text.partition("+")
         stem, _, source = base.partition("-from-")
         method, _, reward = stem.partition("-")
@@ -103,12 +111,16 @@ class Registry:
         return Name(method, reward or None, source or None, calibration or None)
 
     def find(self, text: str) -> Method:
-        """The method of a name that may carry a reward, a source or a calibration, which is the method then."""
+        """The method of a name that may carry a reward, a source or a calibration, which is the
+        method then.
+        """
         name = self.parse(text)
         return self.get(name.calibration or name.method)
 
     def below(self, text: str) -> tuple[str, ...]:
-        """The methods whose confidences this one is computed from: a combination's members, or the calibrated method."""
+        """The methods whose confidences this one is computed from: a combination's members, or the
+        calibrated method.
+        """
         name = self.parse(text)
         return (text.partition("+")[0],) if name.calibration else self.get(name.method).members
 
@@ -134,7 +146,9 @@ class Registry:
         return list(dict.fromkeys(leaves))
 
     def own_fit(self, text: str) -> str | None:
-        """Name of the calibration or combination that this method itself fits, on the data set to calibrate on; else None."""
+        """Name of the calibration or combination that this method itself fits, on the data set to
+        calibrate on; else None.
+        """
         name = self.parse(text)
         method = self.get(name.method)
         if name.calibration:
@@ -149,11 +163,15 @@ class Registry:
         return rows
 
     def answers_scored(self, text: str) -> set[str]:
-        """Whose answers a method's confidences are for: `greedy`, or the method whose own answers they are."""
+        """Whose answers a method's confidences are for: `greedy`, or the method whose own answers
+        they are.
+        """
         return {leaf if self.find(leaf).own else "greedy" for leaf in self.leaves(text)}
 
     def weights(self, text: str) -> str | None:
-        """Folder name of a method's confidence LLM, including its reward; None if it has none or is untrained."""
+        """Folder name of a method's confidence LLM, including its reward; None if it has none or is
+        untrained.
+        """
         name = self.parse(text)
         method = self.get(name.method)
         if method.train:

@@ -1,7 +1,8 @@
-"""What is fitted on labelled answers, and applied to others: calibrations, combinations of several methods, and linear probes.
+"""What is fitted on labelled answers, and applied to others: calibrations, combinations of several
+methods, and linear probes.
 
-`fit` gives parameters that JSON can hold, `apply` probabilities [n]. A calibration has confidences [n], a combination [n, m] of m
-methods, a probe {position: hidden states [n, layers, size]}.
+`fit` gives parameters that JSON can hold, `apply` probabilities [n]. A calibration has confidences
+[n], a combination [n, m] of m methods, a probe {position: hidden states [n, layers, size]}.
 """
 
 import itertools
@@ -34,7 +35,8 @@ def _expit(scores: ArrayLike) -> Floats:
 
 
 def regression(x: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4):
-    """Logistic regression on shares of being right: an item is right with weight share, wrong with weight 1 - share.
+    """Logistic regression on shares of being right: an item is right with weight share, wrong with
+    weight 1 - share.
 
     strength: C of scikit-learn, the inverse of the L2 penalty.
     """
@@ -50,7 +52,9 @@ def regression(x: NDArray, share: NDArray, strength: float, tolerance: float = 1
 
 
 def standardise(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
-    """The features with mean 0 and deviation 1, their means and their scales; a constant feature has no weight."""
+    """The features with mean 0 and deviation 1, their means and their scales; a constant feature
+    has no weight.
+    """
     center = values.mean(0)
     spread = values.std(0)
     scale = np.where(spread > 1e-9, spread, 1)
@@ -60,7 +64,9 @@ def standardise(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 def fit_linear(
     values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4
 ) -> Parameters:
-    """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised features [n, features]."""
+    """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised
+    features [n, features].
+    """
     x, center, scale = standardise(values)
     model = regression(x, share, strength, tolerance)
     return {
@@ -80,9 +86,11 @@ def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
 
 
 def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
-    """Platt (1999): {slope, intercept} of expit(slope c + intercept), by maximum likelihood on his smoothed targets.
+    """Platt (1999): {slope, intercept} of expit(slope c + intercept), by maximum likelihood on his
+    smoothed targets.
 
-    They are finite even where a threshold separates right from wrong. A negative slope is possible: it turns a ranking around.
+    They are finite even where a threshold separates right from wrong. A negative slope is possible:
+    it turns a ranking around.
     """
     right = np.asarray(correct, bool)
     target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
@@ -98,7 +106,9 @@ def apply_platt(parameters: Parameters, confidence: ArrayLike) -> Floats:
 
 
 def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
-    """Guo et al. (2017): the T of expit(logit(c) / T) by maximum likelihood, from 0.01 to 100; the ranking stays as it is."""
+    """Guo et al. (2017): the T of expit(logit(c) / T) by maximum likelihood, from 0.01 to 100; the
+    ranking stays as it is.
+    """
     from scipy.optimize import minimize_scalar
 
     scores = _logits(confidence)
@@ -119,7 +129,8 @@ def apply_temperature(parameters: Parameters, confidence: ArrayLike) -> Floats:
 
 
 def fit_isotonic(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
-    """Zadrozny and Elkan (2002): the corners {confidence, probability} of the non-decreasing function of least squared error.
+    """Zadrozny and Elkan (2002): the corners {confidence, probability} of the non-decreasing
+    function of least squared error.
 
     It never reverses a ranking, but ties what it cannot tell apart.
     """
@@ -148,9 +159,10 @@ def fit_probe(
 ) -> Parameters:
     """Layer, C, cross-validated log loss and AUROC of a probe, and its `fit_linear`.
 
-    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa` as the share of being right. Layer and
-    penalty are chosen by cross-validation, questions with the same text in one fold. Raises BadInput for fewer than two
-    questions with a right answer, or with a wrong one.
+    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa` as the
+    share of being right. Layer and penalty are chosen by cross-validation, questions with the same
+    text in one fold. Raises BadInput for fewer than two questions with a right answer, or with a
+    wrong one.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -214,11 +226,14 @@ METHODS = {
     "platt": Method("Platt", "fitted", fit=fit_platt, apply=apply_platt),
     "temperature": Method("Temperature", "fitted", fit=fit_temperature, apply=apply_temperature),
     "isotonic": Method("Isotonic", "fitted", fit=fit_isotonic, apply=apply_isotonic),
-    # Azaria and Mitchell (2023), whose map is a network of three hidden layers: whether the answer is right, at its end.
+    # Azaria and Mitchell (2023), whose map is a network of three hidden layers: whether the answer
+    # is right, at its end.
     "probe": _probe("Probe, answer", "answer", "correct"),
-    # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows, from the question alone.
+    # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows,
+    # from the question alone.
     "p_ik": _probe("P(IK)", "question", "kappa"),
-    # What the trained confidence LLMs read, with the same labels, and no weight trained: the control for training.
+    # What the trained confidence LLMs read, with the same labels, and no weight trained: the
+    # control for training.
     "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
 }
 
@@ -227,7 +242,9 @@ METHODS = {
 
 
 def fit_logistic(confidences: ArrayLike, correct: ArrayLike) -> Parameters:
-    """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a threshold separates right from wrong."""
+    """Logistic regression on logits; scikit-learn's default penalty keeps it finite where a
+    threshold separates right from wrong.
+    """
     return fit_linear(_logits(confidences), np.asarray(correct, float), 1.0, EXACT)
 
 
@@ -240,7 +257,9 @@ def mean(_: Parameters, confidences: ArrayLike) -> Floats:
 
 
 def product(_: Parameters, confidences: ArrayLike) -> Floats:
-    """High only where all are: of a token probability and `agreement` in the manner of CoCoA (Vashurin et al., 2025)."""
+    """High only where all are: of a token probability and `agreement` in the manner of CoCoA
+    (Vashurin et al., 2025).
+    """
     return np.asarray(confidences, float).prod(1)
 
 

@@ -1,4 +1,6 @@
-"""A confidence method, and the ones that a configuration names by the path of a Python file (docs/extending.md)."""
+"""A confidence method, and the ones that a configuration names by the path of a Python file
+(docs/extending.md).
+"""
 
 import base64
 import json
@@ -33,9 +35,10 @@ TRAINED_ON = ("sft", "rl")
 class Method:
     """How a confidence is made. kind: prompted, measured, stated, fitted or external.
 
-    label: its row in the tables. settings: its settings in the configuration, with their defaults. reads: what it is given beside
-    the answers. weights: the folder of a stated one's confidence LLM, "sft", "dpo" or None, the untrained model. members: the
-    methods combined. answer: what the follow-up question calls a prompted method's answer.
+    label: its row in the tables. settings: its settings in the configuration, with their defaults.
+    reads: what it is given beside the answers. weights: the folder of a stated one's confidence
+    LLM, "sft", "dpo" or None, the untrained model. members: the methods combined. answer: what the
+    follow-up question calls a prompted method's answer.
     """
 
     label: str
@@ -81,7 +84,9 @@ class Method:
 
     @property
     def states(self) -> list[str]:
-        """The files of hidden states that it reads: `answers` of the answer LLM, `judge` of the confidence LLM."""
+        """The files of hidden states that it reads: `answers` of the answer LLM, `judge` of the
+        confidence LLM.
+        """
         return sorted({PLACES[position] for position in self.reads if position in PLACES})
 
     @property

@@ -1,4 +1,6 @@
-"""What the answer LLM says of its answer: with it (Top-k, CoT), or asked about its greedy answer (linguistic confidence)."""
+"""What the answer LLM says of its answer: with it (Top-k, CoT), or asked about its greedy answer
+(linguistic confidence).
+"""
 
 import itertools
 import re
@@ -14,7 +16,8 @@ from orce.text.marks import DENIED
 
 Settings = dict[str, Any]
 
-# Of worked examples, which are all right. The numbers differ so that the model copies the form and not one number.
+# Of worked examples, which are all right. The numbers differ so that the model copies the form and
+# not one number.
 CONFIDENCES = (90, 60, 100, 40)
 # The reply is as a model should write it, with the answer in it; the confidence is in percent.
 Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
@@ -23,7 +26,9 @@ Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
 def _conversation(
     name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values
 ) -> Messages:
-    """The task's worked examples (if any) as earlier turns, and the question; the first turn has the instruction."""
+    """The task's worked examples (if any) as earlier turns, and the question; the first turn has
+    the instruction.
+    """
     worked = getattr(task, "worked", list)()[: settings.get("shots")]
     confidences = itertools.cycle(CONFIDENCES)
     shown = [Worked(*row, confidence=next(confidences)) for row in worked]
@@ -46,7 +51,9 @@ def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
 
 
 def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
-    """A worked reply: the right guess first, then the other questions' answers as equally likely wrong guesses."""
+    """A worked reply: the right guess first, then the other questions' answers as equally likely
+    wrong guesses.
+    """
     wrong = list(dict.fromkeys(row.answer for row in shown if row.answer != shot.answer))[: k - 1]
     guesses = [shot.reply, *(answer.join(shot.reply.rsplit(shot.answer, 1)) for answer in wrong)]
     percents = [shot.confidence, *[(100 - shot.confidence) // k] * len(wrong)]
@@ -83,7 +90,8 @@ def cot_read(
     return (None if answer is None else task.extract(answer, example)), confidence
 
 
-# The probability that people gave each expression in the survey that Tian et al. use (Fagen-Ulmschneider, 2015); from their code.
+# The probability that people gave each expression in the survey that Tian et al. use
+# (Fagen-Ulmschneider, 2015); from their code.
 EXPRESSIONS = {
     "Almost certain": 0.95, "Highly likely": 0.9, "Very good chance": 0.8, "Probably": 0.7, "Likely": 0.7,
     "Better than even": 0.6, "About even": 0.5, "Probably not": 0.25, "Unlikely": 0.2, "Little chance": 0.1,
@@ -100,7 +108,9 @@ def linguistic_ask(
 
 
 def linguistic_read(text: str, settings: Settings) -> float | None:
-    """The probability of the one expression in a text; None if it has none or several different ones."""
+    """The probability of the one expression in a text; None if it has none or several different
+    ones.
+    """
     text = extract.plain(text).casefold()
     if re.search(rf"{DENIED}(?:{'|'.join(EXPRESSIONS)})", text, re.IGNORECASE):
         return None  # "not likely" is none of them
@@ -122,7 +132,8 @@ METHODS = {
             "max_tokens": 200,  # budget of the text
         },
     ),
-    # Wei et al. (2022), Xiong et al. (2024): reason, answer, then state the confidence, in one text.
+    # Wei et al. (2022), Xiong et al. (2024): reason, answer, then state the confidence, in one
+    # text.
     "cot": Method(
         "CoT", "prompted", prompt=cot_prompt, read=cot_read,
         settings={

@@ -1,8 +1,10 @@
-"""Confidences that are computed from the K samples of a question, and from the probabilities of tokens.
+"""Confidences that are computed from the K samples of a question, and from the probabilities of
+tokens.
 
-A measure gets what a method sees (orce.artefacts.records.Seen), the example and its task, and returns a confidence in [0, 1], or None.
-Samples mean the same if the task gives them the same key; an unreadable sample is its own meaning, similar only to itself.
-Uncertainties map linearly to confidence: minimum -> 1, maximum -> 0.
+A measure gets what a method sees (orce.artefacts.records.Seen), the example and its task, and
+returns a confidence in [0, 1], or None. Samples mean the same if the task gives them the same key;
+an unreadable sample is its own meaning, similar only to itself. Uncertainties map linearly to
+confidence: minimum -> 1, maximum -> 0.
 """
 
 import itertools
@@ -46,7 +48,9 @@ def meaning_keys(answers: Sequence[str | None], example: Example, task: Task) ->
 
 
 def all_apart(samples: Iterable[tuple[Sequence[str | None], Example]], task: Task) -> bool:
-    """Whether some questions have two samples that could be read, and no two of a question mean the same to the task."""
+    """Whether some questions have two samples that could be read, and no two of a question mean the
+    same to the task.
+    """
     several = False
     for answers, example in samples:
         read = [answer for answer in answers if answer is not None]
@@ -68,7 +72,9 @@ def meanings(seen: Seen, example: Example, task: Task, method: str) -> list[Hash
 
 
 def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
-    """At least two samples as the task shows them, sorted, as no measure depends on their order; None for an unreadable one."""
+    """At least two samples as the task shows them, sorted, as no measure depends on their order;
+    None for an unreadable one.
+    """
     check_two_samples(seen, method)
     shown = []
     for answer in seen["answers"]:
@@ -87,7 +93,8 @@ def scaled(uncertainty: float, least: float, most: float) -> float:
 def consistency(
     answers: list[str | None], example: Example, task: Task
 ) -> tuple[str | None, float]:
-    """Wang et al. (2023), Xiong et al. (2024): the most frequent answer and its share of all samples, unread ones included.
+    """Wang et al. (2023), Xiong et al. (2024): the most frequent answer and its share of all
+    samples, unread ones included.
 
     The first answer seen wins a tie; no readable answer gives (None, 0.0).
     """
@@ -100,7 +107,9 @@ def consistency(
 
 
 def agreement(seen: Seen, example: Example, task: Task) -> float:
-    """The share of samples that mean the same as the greedy answer; unread samples stay in the denominator."""
+    """The share of samples that mean the same as the greedy answer; unread samples stay in the
+    denominator.
+    """
     greedy = seen["greedy"]["answer"]
     answers = seen["answers"]
     if greedy is None:
@@ -111,20 +120,23 @@ def agreement(seen: Seen, example: Example, task: Task) -> float:
 
 
 def semantic_entropy(seen: Seen, example: Example, task: Task) -> float:
-    """Discrete semantic entropy (Farquhar et al., 2024): 1 - H / ln K, H = -sum_m n_m / K ln(n_m / K) in nats.
+    """Discrete semantic entropy (Farquhar et al., 2024): 1 - H / ln K, H = -sum_m n_m / K ln(n_m /
+    K) in nats.
 
     n_m of the K samples have meaning m: 1 where all mean the same, 0 where no two do.
     """
     keys = meanings(seen, example, task, "semantic_entropy")
     k = len(keys)
-    # ln K - H = ln(prod_m n_m^n_m) / K, the logarithm of an integer over K: equal entropies are equal floats, in any order
-    # of the samples.
+    # ln K - H = ln(prod_m n_m^n_m) / K, the logarithm of an integer over K: equal entropies are
+    # equal floats, in any order of the samples.
     product = math.prod(count**count for count in Counter(keys).values())
     return min(1.0, math.log(product) / (k * math.log(k)))
 
 
 def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> float:
-    """H in nats of the meanings `keys` [K] of samples with the log-probabilities `logprobs` [K], of any common scale."""
+    """H in nats of the meanings `keys` [K] of samples with the log-probabilities `logprobs` [K], of
+    any common scale.
+    """
     top = max(logprobs)
     weights: dict[Hashable, list[float]] = {}
     for logprob, key in zip(logprobs, keys, strict=True):
@@ -136,8 +148,9 @@ def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> flo
 
 
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:
-    """Semantic entropy (Farquhar et al., 2024) with each sample's length-normalised probability in place of 1 / K; None if a
-    sample is empty. H is from 0 to ln K."""
+    """Semantic entropy (Farquhar et al., 2024) with each sample's length-normalised probability in
+    place of 1 / K; None if a sample is empty. H is from 0 to ln K.
+    """
     keys = meanings(seen, example, task, "weighted_semantic_entropy")
     if not all(seen["sample_logprobs"]):
         return None
@@ -146,7 +159,9 @@ def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float
 
 
 def num_sets(seen: Seen, example: Example, task: Task) -> float:
-    """Number of semantic sets (Lin et al., 2024): m meanings of K samples, from 1 to K, become (K - m) / (K - 1)."""
+    """Number of semantic sets (Lin et al., 2024): m meanings of K samples, from 1 to K, become (K -
+    m) / (K - 1).
+    """
     keys = meanings(seen, example, task, "num_sets")
     return scaled(len(set(keys)), 1, len(keys))
 
@@ -157,7 +172,9 @@ def num_sets(seen: Seen, example: Example, task: Task) -> float:
 def similarity_matrix(
     texts: Sequence[str | None], similarity: Callable[[str, str], float]
 ) -> Matrix:
-    """The symmetric matrix of `similarity`, with a diagonal of 1, and 0 between an unreadable sample and any other."""
+    """The symmetric matrix of `similarity`, with a diagonal of 1, and 0 between an unreadable
+    sample and any other.
+    """
     matrix = np.eye(len(texts))
     for (i, first), (j, second) in itertools.combinations(enumerate(texts), 2):
         if first is not None and second is not None:
@@ -166,15 +183,18 @@ def similarity_matrix(
 
 
 def jaccard(first: str, second: str) -> float:
-    """Words that two texts share over words that either has, without regard to case (Lin et al., 2024)."""
+    """Words that two texts share over words that either has, without regard to case (Lin et al.,
+    2024).
+    """
     a = set(first.lower().split())
     b = set(second.lower().split())
     return len(a & b) / max(1, len(a | b))
 
 
 def rouge_l(first: str, second: str) -> float:
-    """ROUGE-L, F1 (Lin, 2004) on runs of a-z and 0-9 as rouge-score takes them without a stemmer; on characters for a
-    text without such runs."""
+    """ROUGE-L, F1 (Lin, 2004) on runs of a-z and 0-9 as rouge-score takes them without a stemmer;
+    on characters for a text without such runs.
+    """
     a, b = (re.findall("[a-z0-9]+", text.lower()) or [*text.strip()] for text in (first, second))
     row = [0] * (
         len(b) + 1
@@ -189,7 +209,9 @@ def rouge_l(first: str, second: str) -> float:
 
 
 def lexical_similarity(seen: Seen, example: Example, task: Task) -> float:
-    """Lexical similarity (Kuhn et al., 2023): the mean ROUGE-L of all pairs of samples, from 0 to 1."""
+    """Lexical similarity (Kuhn et al., 2023): the mean ROUGE-L of all pairs of samples, from 0 to
+    1.
+    """
     similarity = similarity_matrix(texts(seen, example, task, "lexical_similarity"), rouge_l)
     return round(float(similarity[np.triu_indices(len(similarity), 1)].mean()), DIGITS)
 
@@ -225,8 +247,9 @@ def eigv(seen: Seen, example: Example, task: Task) -> float:
 
 
 def eccentricity(seen: Seen, example: Example, task: Task) -> float:
-    """Eccentricity (Lin et al., 2024): how far the samples lie from their centre in the eigenvectors of the Laplacian with
-    eigenvalues below 0.9; from 0 to sqrt(K - 1)."""
+    """Eccentricity (Lin et al., 2024): how far the samples lie from their centre in the
+    eigenvectors of the Laplacian with eigenvalues below 0.9; from 0 to sqrt(K - 1).
+    """
     weights = shared_words(seen, example, task, "eccentricity")
     values, vectors = np.linalg.eigh(laplacian(weights))
     small = vectors[:, values < 0.9 - 1e-9]  # the same on every processor for an eigenvalue of 0.9
@@ -235,8 +258,10 @@ def eccentricity(seen: Seen, example: Example, task: Task) -> float:
 
 
 def kle(seen: Seen, example: Example, task: Task) -> float:
-    """Kernel language entropy (Nikitin et al., 2024): the von Neumann entropy of the heat kernel exp(-0.3 L), scaled to a
-    diagonal of 1 / K; from 0 to ln K. L = D - W for W twice the similarity, as the paper adds both directions."""
+    """Kernel language entropy (Nikitin et al., 2024): the von Neumann entropy of the heat kernel
+    exp(-0.3 L), scaled to a diagonal of 1 / K; from 0 to ln K. L = D - W for W twice the
+    similarity, as the paper adds both directions.
+    """
     both = 2 * shared_words(seen, example, task, "kle")
     values, vectors = np.linalg.eigh(np.diag(both.sum(1)) - both)
     kernel = (vectors * np.exp(-0.3 * values)) @ vectors.T
@@ -246,7 +271,8 @@ def kle(seen: Seen, example: Example, task: Task) -> float:
     return scaled(entropy, 0, math.log(len(both)))
 
 
-# Methods on the log-probabilities of the greedy answer's tokens, without the one that ends the turn; None for an empty answer
+# Methods on the log-probabilities of the greedy answer's tokens, without the one that ends the
+# turn; None for an empty answer
 
 
 def likelihood(seen: Seen, example: Example, task: Task) -> float | None:
@@ -266,8 +292,9 @@ def min_likelihood(seen: Seen, example: Example, task: Task) -> float | None:
 
 
 def p_true(seen: Seen, example: Example, task: Task) -> float:
-    """P(True), zero-shot (Kadavath et al., 2022): p("A") / (p("A") + p("B")), A for True; orce.stages.likelihoods has the
-    prompt."""
+    """P(True), zero-shot (Kadavath et al., 2022): p("A") / (p("A") + p("B")), A for True;
+    orce.stages.likelihoods has the prompt.
+    """
     return seen["p_true"]
 
 

@@ -9,7 +9,9 @@ from orce.settings.stage import TrainingSettings
 
 
 def conftuner(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
-    """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the answer fixed."""
+    """ConfTuner (Li et al., 2025), adapted as in the paper: the tokenized Brier score, with the
+    answer fixed.
+    """
     from orce.training import tokenized_brier
 
     examples = [{"prompt": pair["prompt"], "correct": pair["correct"]} for pair in pairs]
@@ -18,7 +20,9 @@ def conftuner(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, ou
 
 
 def sft_all(pairs: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
-    """The warm start's training on the pairs of SFT and RL together: the same labels as an alignment's, and no preference."""
+    """The warm start's training on the pairs of SFT and RL together: the same labels as an
+    alignment's, and no preference.
+    """
     from orce.llm.chat import to_percent
     from orce.training import sft
 

@@ -1,4 +1,6 @@
-"""Arrays in, numbers out: the metrics, their intervals, and the summary of a method (docs/metrics.md)."""
+"""Arrays in, numbers out: the metrics, their intervals, and the summary of a method
+(docs/metrics.md).
+"""
 
 from orce.metrics import definitions
 from orce.metrics.definitions import *

@@ -1,9 +1,11 @@
-"""Items as counts of their distinct (confidence, target) pairs, and what a metric is: a function of such counts.
+"""Items as counts of their distinct (confidence, target) pairs, and what a metric is: a function of
+such counts.
 
-Confidence is stated in integer percents and an answer is right or wrong, so 14,042 items have at most 202 distinct
-pairs, here called cells. A bootstrap resample only changes how often each cell occurs. So a metric is written once, on
-counts [B, C] of B resamples of C cells; the original items are one row of counts. Nothing computed from counts depends
-on the order of the items, not even in the last bit.
+Confidence is stated in integer percents and an answer is right or wrong, so 14,042 items have at
+most 202 distinct pairs, here called cells. A bootstrap resample only changes how often each cell
+occurs. So a metric is written once, on counts [B, C] of B resamples of C cells; the original items
+are one row of counts. Nothing computed from counts depends on the order of the items, not even in
+the last bit.
 """
 
 from collections.abc import Callable
@@ -37,7 +39,9 @@ def as_finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def whole_percents(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The values, with the percent where one is a percent's float32 or float16: 0.699999988 is 0.7, as it was written."""
+    """The values, with the percent where one is a percent's float32 or float16: 0.699999988 is 0.7,
+    as it was written.
+    """
     percents = np.rint(100 * np.clip(values, 0, 1)) / 100
     if (values == percents).all():
         return percents
@@ -64,7 +68,9 @@ def as_labels(values: ArrayLike, name: str) -> NDArray[np.float64]:
 
 
 def as_exact(n: int, counts: NDArray[np.int64]) -> NDArray:
-    """Counts whose sums of three factors up to n are exact: Python's integers where 64 bits would not hold n^3 / 3."""
+    """Counts whose sums of three factors up to n are exact: Python's integers where 64 bits would
+    not hold n^3 / 3.
+    """
     return counts.astype(object) if n > LARGEST else counts
 
 
@@ -72,8 +78,9 @@ def as_exact(n: int, counts: NDArray[np.int64]) -> NDArray:
 class Cells:
     """The distinct (confidence, target) pairs of n items, and how often each occurs.
 
-    confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them for each cell, by which
-    cells are sorted; count [C] is the number of items in each cell, at least 1; item_cell [n] is the cell of each item.
+    confidence [V] and target [T] hold the distinct values, ascending; row and column [C] index them
+    for each cell, by which cells are sorted; count [C] is the number of items in each cell, at
+    least 1; item_cell [n] is the cell of each item.
     """
 
     confidence: Values
@@ -89,7 +96,9 @@ class Cells:
 
 
 def tabulate(confidence: ArrayLike, target: ArrayLike) -> Cells:
-    """Cells of confidence [n] and target [n], compared without rounding. ValueError for other shapes, nan or infinity."""
+    """Cells of confidence [n] and target [n], compared without rounding. ValueError for other
+    shapes, nan or infinity.
+    """
     confidence = as_finite(confidence, "confidence")
     target = as_finite(target, "target")
     if confidence.ndim != 1 or confidence.shape != target.shape:
@@ -117,7 +126,9 @@ def probability_cells(confidence: ArrayLike, correct: ArrayLike) -> Cells:
 
 
 class Tally:
-    """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and sums that metrics share."""
+    """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and sums
+    that metrics share.
+    """
 
     def __init__(self, cells: Cells, counts: Counts | None = None):
         if counts is None:
@@ -152,7 +163,9 @@ class Tally:
 
 
 def sum_groups(counts: Counts, group: Counts) -> Counts:
-    """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must occur."""
+    """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must
+    occur.
+    """
     if np.any(group[1:] < group[:-1]):
         order = np.argsort(group, kind="stable")
         group = group[order]
@@ -172,12 +185,14 @@ def _always_defined(cells: Cells) -> str | None:
 
 @dataclass(eq=False)
 class Metric:
-    """A metric: call it with confidence [n] and target [n] for its value, None where it is undefined. Decorates `compute`.
+    """A metric: call it with confidence [n] and target [n] for its value, None where it is
+    undefined. Decorates `compute`.
 
-    compute computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of the two arrays, with
-    ValueError for values outside the metric's domain. undefined says why it has no value, for a footnote. gaps gives signed
-    parts [B, G] of a metric that is the sum of their sizes, such as ECE; its interval needs them (resampling.gap_interval,
-    which refuses parts that do not sum to the metric, as those of a maximum).
+    compute computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of
+    the two arrays, with ValueError for values outside the metric's domain. undefined says why it
+    has no value, for a footnote. gaps gives signed parts [B, G] of a metric that is the sum of
+    their sizes, such as ECE; its interval needs them (resampling.gap_interval, which refuses parts
+    that do not sum to the metric, as those of a maximum).
     """
 
     compute: Callable[[Tally], Values]

@@ -1,10 +1,13 @@
-"""The metrics of the paper and three that others report (METRICS, EXTRA), each a function of counts (orce.metrics.counts).
+"""The metrics of the paper and three that others report (METRICS, EXTRA), each a function of counts
+(orce.metrics.counts).
 
-A metric that is undefined for a set of items (every confidence the same, every answer right) is None, never nan and never a
-silent 0. docs/metrics.md has the definitions and the differences from other code.
+A metric that is undefined for a set of items (every confidence the same, every answer right) is
+None, never nan and never a silent 0. docs/metrics.md has the definitions and the differences from
+other code.
 
-Verbalised confidence is full of ties. Within a tie the risk of a risk-coverage curve is its expectation over all orders: the
-j-th of m tied items with e errors, after N items with E errors, has risk (E + e j / m) / (N + j).
+Verbalised confidence is full of ties. Within a tie the risk of a risk-coverage curve is its
+expectation over all orders: the j-th of m tied items with e errors, after N items with E errors,
+has risk (E + e j / m) / (N + j).
 """
 
 import math
@@ -53,7 +56,9 @@ def brier(tally: Tally) -> Values:
 
 @partial(Metric, read=probability_cells)
 def nll(tally: Tally) -> Values:
-    """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0 and 1."""
+    """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0
+    and 1.
+    """
     stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
     return tally.mean(-np.log(np.where(tally.target == 1, stated, 1 - stated)))
 
@@ -81,10 +86,11 @@ def ece(n_bins: int) -> Metric:
 def expected_calibration_error(
     confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
 ) -> float | None:
-    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for other input.
+    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for
+    other input.
 
-    Bins are of equal width and closed on the right, with 0 in the first, on the confidence itself; whole percents are
-    compared with the edges as integers.
+    Bins are of equal width and closed on the right, with 0 in the first, on the confidence itself;
+    whole percents are compared with the edges as integers.
     """
     return ece(n_bins)(confidence, correct)
 
@@ -92,7 +98,9 @@ def expected_calibration_error(
 def reliability_bins(
     confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
 ) -> tuple[Counts, Counts, Values, Values]:
-    """The bins of ECE that hold items, as arrays [N]: number from 0, items, their mean confidence and their accuracy."""
+    """The bins of ECE that hold items, as arrays [N]: number from 0, items, their mean confidence
+    and their accuracy.
+    """
     tally = Tally(probability_cells(confidence, correct))
     number, *sums = _binned(tally, n_bins)
     total, stated, right = (per_bin[0] for per_bin in sums)  # the only resample: the items
@@ -100,8 +108,11 @@ def reliability_bins(
 
 
 def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
-    """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in each, all [B, N]."""
-    # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10 equals 100 * 3.
+    """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in
+    each, all [B, N].
+    """
+    # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10
+    # equals 100 * 3.
     stated = 100 * tally.cells.confidence
     percent = np.rint(stated).astype(np.int64)
     whole = np.abs(stated - percent) < 1e-9
@@ -134,8 +145,11 @@ def _no_wrong_answer(cells: Cells) -> str | None:
 
 @partial(Metric, undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
-    """Probability that a right answer has a higher confidence than a wrong one, ties counting one half."""
-    # A right answer wins against the wrong ones below it, and half of those at its confidence: doubled, integers.
+    """Probability that a right answer has a higher confidence than a wrong one, ties counting one
+    half.
+    """
+    # A right answer wins against the wrong ones below it, and half of those at its confidence:
+    # doubled, integers.
     wrong = tally.total - tally.right
     won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
     return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
@@ -172,7 +186,9 @@ def _why_no_correlation(cells: Cells) -> str | None:
 
 @partial(Metric, read=tabulate, undefined=_why_no_correlation)
 def rank_correlation(tally: Tally) -> Values:
-    """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant or n < 3."""
+    """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant
+    or n < 3.
+    """
     # Doubled, centred average ranks are integers, and so are all three sums.
     cells = tally.cells
     counts = as_exact(tally.n, tally.counts)
@@ -187,20 +203,26 @@ def rank_correlation(tally: Tally) -> Values:
 
 
 def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
-    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and p_value."""
+    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and
+    p_value.
+    """
     rho = rank_correlation(confidence, target)
     return (None, None) if rho is None else (rho, p_value(rho, np.asarray(target).size))
 
 
 def p_value(rho: float, n: int) -> float:
-    """Two-sided p of a rank correlation of n items: t test, n - 2 degrees of freedom; 0.0 where it underflows."""
+    """Two-sided p of a rank correlation of n items: t test, n - 2 degrees of freedom; 0.0 where it
+    underflows.
+    """
     from scipy import special  # here and below: stages that compute no metric start without scipy
 
     return float(special.betainc((n - 2) / 2, 0.5, (1 - rho) * (1 + rho)))
 
 
 def log10_p(rho: float, n: int) -> float | None:
-    """log10 of p_value, also where p itself underflows. None for |rho| = 1, where p is 0. ValueError if n < 3."""
+    """log10 of p_value, also where p itself underflows. None for |rho| = 1, where p is 0.
+    ValueError if n < 3.
+    """
     from scipy import special
 
     if n < 3:
@@ -212,8 +234,8 @@ def log10_p(rho: float, n: int) -> float | None:
     p = p_value(rho, n)
     if p > 1e-290:
         return math.log10(p)
-    # DLMF 8.17.8: I_x(a, b) = x^a (1-x)^b / (a B(a, b)) 2F1(a+b, 1; a+1; x). Its k-th term is below x^k, and p this
-    # small makes -ln x > 600 / a, so a / 15 terms leave nothing.
+    # DLMF 8.17.8: I_x(a, b) = x^a (1-x)^b / (a B(a, b)) 2F1(a+b, 1; a+1; x). Its k-th term is below
+    # x^k, and p this small makes -ln x > 600 / a, so a / 15 terms leave nothing.
     k = np.arange(int(a / 10) + 50)
     series = 1 + np.cumprod(x * (a + 0.5 + k) / (a + 1 + k)).sum()
     log = (
@@ -230,7 +252,9 @@ def log10_p(rho: float, n: int) -> float | None:
 
 
 def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Values, Values]:
-    """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in expectation."""
+    """Coverage i/n and risk among the i most confident, i = 1..n, as two arrays [n]; ties in
+    expectation.
+    """
     tally = Tally(labelled_cells(confidence, correct))
     i = np.arange(1, tally.n + 1)
     # items and errors of each tie, the most confident first, and before it
@@ -246,9 +270,11 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Valu
 
 @Metric
 def aurc(tally: Tally) -> Values:
-    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of any finite numbers."""
-    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one step per tie, not per item.
-    # Here m, e are items and errors of the tie, N, E those above it.
+    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of
+    any finite numbers.
+    """
+    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one
+    # step per tie, not per item. Here m, e are items and errors of the tie, N, E those above it.
     m = tally.total
     e = tally.total - tally.right
     above = tally.n - tally.up_to
@@ -264,19 +290,24 @@ def aurc(tally: Tally) -> Values:
 
 @Metric
 def e_aurc(tally: Tally) -> Values:
-    """AURC minus the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j). Never negative."""
+    """AURC minus the least possible with k errors among n items, (1/n) sum_{j=1..k} j / (n-k+j).
+    Never negative.
+    """
     n = tally.n
     right = tally.right.sum(axis=1)
     head, tail = _harmonic(n)
     best = (n - right - right * ((head[n] - head[right]) + (tail[n] - tail[right]))) / n
     excess = tally.of(aurc) - best
-    # A right answer at or below a wrong one's confidence costs at least 1 / (2 n^2); anything less is rounding.
+    # A right answer at or below a wrong one's confidence costs at least 1 / (2 n^2); anything less
+    # is rounding.
     return np.where(excess < 1 / (4 * n**2), 0.0, excess)
 
 
 @Metric
 def e_aurc_analytic(tally: Tally) -> Values:
-    """AURC minus err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper subtracts; above e_aurc."""
+    """AURC minus err + (1 - err) ln(1 - err), the optimum for n to infinity, which the paper
+    subtracts; above e_aurc.
+    """
     from scipy import special
 
     right = tally.right.sum(axis=1) / tally.n
@@ -285,9 +316,11 @@ def e_aurc_analytic(tally: Tally) -> Values:
 
 @Metric
 def augrc(tally: Tally) -> Values:
-    """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) + (1 - a)^2 / 2.
+    """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) +
+    (1 - a)^2 / 2.
 
-    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of ties.
+    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of
+    ties.
     """
     right = tally.right.sum(axis=1)
     wrong = tally.n - right
@@ -297,7 +330,9 @@ def augrc(tally: Tally) -> Values:
 
 @partial(Metric, undefined=_constant_target)
 def prr(tally: Tally) -> Values:
-    """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC) / (err - least AURC)."""
+    """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC)
+    / (err - least AURC).
+    """
     error = 1 - tally.right.sum(axis=1) / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
     # Rounding must not make a ratio of what is 0 by definition.
@@ -313,7 +348,9 @@ def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
 
 @lru_cache(maxsize=4)
 def _harmonic(n: int) -> tuple[Values, Values]:
-    """H[0..n] as the sum of two float64 arrays: cumulative sums in float64 would lose three digits at n = 10,000."""
+    """H[0..n] as the sum of two float64 arrays: cumulative sums in float64 would lose three digits
+    at n = 10,000.
+    """
     exact = np.concatenate([[0], np.cumsum(1 / np.arange(1, n + 1, dtype=np.longdouble))])
     head = exact.astype(np.float64)
     return head, (exact - head).astype(np.float64)
@@ -335,8 +372,9 @@ METRICS: dict[str, Metric] = {
 }
 EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}
 ALL = METRICS | EXTRA
-# Columns of the screen, by name: what `orce measure` and `orce score` print of a method, and the rows of a run so far.
-# The paper's tables have theirs, with titles and arrows, in orce.config.layout.
+# Columns of the screen, by name: what `orce measure` and `orce score` print of a method, and the
+# rows of a run so far. The paper's tables have theirs, with titles and arrows, in
+# orce.config.layout.
 ON_SCREEN = ("accuracy", "ece", "brier", "auroc", "aurc")
 SO_FAR = ("accuracy", "ece", "aurc", "auroc", "spearman")
 NAMES: dict[Any, str] = {metric: name for name, metric in ALL.items()} | {

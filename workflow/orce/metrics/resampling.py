@@ -1,7 +1,9 @@
-"""Resampling items with replacement, by sampling how often each distinct pair occurs instead of sampling items.
+"""Resampling items with replacement, by sampling how often each distinct pair occurs instead of
+sampling items.
 
-How often each of C cells occurs among n items drawn with replacement is Multinomial(n, share of each cell): the same
-bootstrap at a hundredth of the work (paper, section Experiment, "Evaluation metrics").
+How often each of C cells occurs among n items drawn with replacement is Multinomial(n, share of
+each cell): the same bootstrap at a hundredth of the work (paper, section Experiment, "Evaluation
+metrics").
 """
 
 import math
@@ -22,12 +24,14 @@ CHUNK = 2**18  # counts held at once: 2 MB, which a core's cache keeps at hand
 def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iterator[Counts]:
     """Counts [b, C] of resamples with replacement, in chunks that sum to n_resamples rows.
 
-    One random stream fills the rows in order, so the chunk size (in counts) never changes what is drawn.
+    One random stream fills the rows in order, so the chunk size (in counts) never changes what is
+    drawn.
     """
     rng = np.random.default_rng(seed)
     n = int(count.sum())
     cells = len(count)
-    # One binomial sample per cell costs as much as ten sampled and counted items: with many cells, sample items.
+    # One binomial sample per cell costs as much as ten sampled and counted items: with many cells,
+    # sample items.
     item_cell = np.repeat(np.arange(cells), count) if 10 * cells > n else None
     step = max(1, chunk // max(cells if item_cell is None else n, 1))
     for start in range(0, n_resamples, step):
@@ -40,7 +44,9 @@ def draw(count: Counts, n_resamples: int, seed: int, chunk: int = CHUNK) -> Iter
 
 
 def interval(values: Values) -> Interval:
-    """Percentile interval of resampled values; nan marks undefined ones. None if more than half are undefined."""
+    """Percentile interval of resampled values; nan marks undefined ones. None if more than half are
+    undefined.
+    """
     defined = values[~np.isnan(values)]
     if len(defined) == 0 or 2 * len(defined) < len(values):
         return None
@@ -54,13 +60,16 @@ WIDER = 20
 
 
 def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple[float, float]:
-    """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it contains the value.
+    """Interval of value = sum |g| from estimated gaps [G] and resampled gaps [B, G] of n items; it
+    contains the value.
 
-    ValueError for a value that is not that sum, such as their maximum: it would get the interval of the sum.
+    ValueError for a value that is not that sum, such as their maximum: it would get the interval of
+        the sum.
 
-    |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0: this bounds the lower
-    end. |g| - |estimate| is at most the error in the direction of g's sign, a sum in which errors cancel: this bounds the
-    upper end. docs/metrics.md, "Intervals", says why percentiles fail, and has the coverage in simulations.
+    |estimate| - |g| is at most |estimate - g|, and equals the signed error where g is far from 0:
+    this bounds the lower end. |g| - |estimate| is at most the error in the direction of g's sign, a
+    sum in which errors cancel: this bounds the upper end. docs/metrics.md, "Intervals", says why
+    percentiles fail, and has the coverage in simulations.
     """
     total = float(np.abs(gaps).sum())
     if not math.isclose(value, total, rel_tol=1e-9, abs_tol=1e-12):
@@ -81,9 +90,11 @@ def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple
 def intervals(
     metrics: Mapping[str, Metric], cells: Cells, n_resamples: int, seed: int
 ) -> dict[str, Interval]:
-    """The interval of each metric, all from the same resamples: of gaps for ECE, else of percentiles.
+    """The interval of each metric, all from the same resamples: of gaps for ECE, else of
+    percentiles.
 
-    A metric must be defined on the items themselves. None if it is undefined on more than half of the resamples.
+    A metric must be defined on the items themselves. None if it is undefined on more than half of
+    the resamples.
     """
     drawn = {name: [] for name in metrics}
     for counts in draw(cells.count, n_resamples, seed):
@@ -105,7 +116,8 @@ def intervals(
 def resample_differences(
     names: Iterable[str], a: Cells, b: Cells, n_resamples: int, seed: int
 ) -> dict[str, Values]:
-    """Each metric of a minus the metric of b, on the same resamples of the items: {name: [n_resamples]}, nan if undefined.
+    """Each metric of a minus the metric of b, on the same resamples of the items: {name:
+    [n_resamples]}, nan if undefined.
 
     a, b: the Cells (`ALL[name].read`) of two measurements of the same n items, in the same order.
     """
@@ -128,7 +140,8 @@ def bootstrap(
     n_resamples: int = N_RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """Interval (low, high) of a metric over items drawn with replacement; None where the metric has none (docs/metrics.md).
+    """Interval (low, high) of a metric over items drawn with replacement; None where the metric has
+    none (docs/metrics.md).
 
     metric: a name in ALL, or one of this package's metrics.
     """
@@ -148,10 +161,11 @@ def paired_bootstrap(
     n_resamples: int = N_RESAMPLES,
     seed=0,
 ) -> dict[str, float | None]:
-    """Metric of method a minus the metric of method b, on the same n items in the same order: {difference, low, high, p}.
+    """Metric of method a minus the metric of method b, on the same n items in the same order:
+    {difference, low, high, p}.
 
-    metric: as in bootstrap. p: two-sided. All four are None if it is undefined on either side; for ECE low, high
-    and p are None (docs/metrics.md, "Intervals").
+    metric: as in bootstrap. p: two-sided. All four are None if it is undefined on either side; for
+    ECE low, high and p are None (docs/metrics.md, "Intervals").
     """
     known = named(metric)
     a = known.read(confidence_a, correct_a)

@@ -1,4 +1,6 @@
-"""The signs of rows that are not ranked, and what earns them: one criterion for tables, pages and screens."""
+"""The signs of rows that are not ranked, and what earns them: one criterion for tables, pages and
+screens.
+"""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,11 +14,13 @@ ROUNDING = 1e-12
 
 
 def collapse(distinct: int | None, brier: float | None, accuracy: float | None) -> str | None:
-    """Why a row of confidences says no more than one number for every item would; None if it says more.
+    """Why a row of confidences says no more than one number for every item would; None if it says
+    more.
 
-    distinct: how many distinct confidences the row has; brier: its Brier score; accuracy: the share of right answers,
-    which as the confidence of every item has the lowest Brier score of all constants, accuracy (1 - accuracy). None is for
-    a number that is not known, which then decides nothing.
+    distinct: how many distinct confidences the row has; brier: its Brier score; accuracy: the share
+    of right answers, which as the confidence of every item has the lowest Brier score of all
+    constants, accuracy (1 - accuracy). None is for a number that is not known, which then decides
+    nothing.
 
     >>> collapse(distinct=2, brier=0.10, accuracy=0.9)
     'only 2 distinct confidences'
@@ -44,8 +48,9 @@ def unread_line(unread: int, n: int) -> str:
 
 
 def shown(values: Mapping[str, Any], names: Iterable[str]) -> str:
-    """The named metrics of a row in one line of a screen, without those that it lacks, and how many of its confidences were
-    unread. values: as `summarise` gives them."""
+    """The named metrics of a row in one line of a screen, without those that it lacks, and how many
+    of its confidences were unread. values: as `summarise` gives them.
+    """
     texts = [f"{name} {values[name]:.4f}" for name in names if values[name] is not None]
     if unread := unread_line(values["n_unparsed"]["confidence"], values["n"]):
         texts.append(unread)

@@ -34,7 +34,9 @@ class Stated:
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
-    """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that could not be read."""
+    """The statements in a file, as `stated_records` reads it; `unparsed` replaces a confidence that
+    could not be read.
+    """
     records = stated_records(path)
     confidences = [record.confidence for record in records]
     mass = _complete([record.mass for record in records])
@@ -59,7 +61,9 @@ def _complete(column: list[Any]) -> np.ndarray | None:
 
 
 def stated_records(path: str | Path) -> list[Confidence]:
-    """The records of a file. Raises BadInput naming the line of a repeated id, or of a confidence or correctness out of range."""
+    """The records of a file. Raises BadInput naming the line of a repeated id, or of a confidence
+    or correctness out of range.
+    """
     seen: dict[str, int] = {}
     records = store.records(path, Confidence)
     for line, record in enumerate(records, 1):
@@ -89,8 +93,9 @@ def summarise(
     """Every metric of one cell of the tables, ready for JSON.
 
     confidence [n] in [0, 1], correct [n] of 0/1; kappa [n] and f1 [n], where they exist; n_unparsed
-    {"answer", "confidence"}: how many were unreadable; if no confidence was read, all but accuracy and f1 is None. Keys: each name in METRICS, f1, n and n_unparsed; spearman and
-    (with kappa) spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
+    {"answer", "confidence"}: how many were unreadable; if no confidence was read, all but accuracy
+    and f1 is None. Keys: each name in METRICS, f1, n and n_unparsed; spearman and (with kappa)
+    spearman_surrogate as {rho, p, log10_p}; intervals {metric: [low, high] or None}, of rho for the
     correlations; reasons {metric: text} for each metric that is None.
     """
     cells = probability_cells(confidence, correct)
@@ -125,15 +130,18 @@ def summarise(
 def summarise_extra(
     confidence: ArrayLike, correct: ArrayLike, n_resamples=N_RESAMPLES, seed=0, unread: int = 0
 ) -> dict[str, Any]:
-    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in `summarise`. unread: how many
-    confidences could not be read."""
+    """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in
+    `summarise`. unread: how many confidences could not be read.
+    """
     cells = probability_cells(confidence, correct)
     values = _measured([(EXTRA, cells)], n_resamples, seed)
     return without_confidences(values) if cells.n and unread == cells.n else values
 
 
 def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of a row in which no confidence could be read: only what needs none. All else would measure the default."""
+    """The metrics of a row in which no confidence could be read: only what needs none. All else
+    would measure the default.
+    """
     of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
     none = dict.fromkeys(of_confidence)
     reasons = dict.fromkeys(of_confidence, "no confidence could be read")
@@ -144,7 +152,9 @@ def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
 def _measured(
     parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
 ) -> dict[str, Any]:
-    """{name: value} of the metrics of each part on its cells, with n, intervals {name: [low, high]} and reasons {name: text}."""
+    """{name: value} of the metrics of each part on its cells, with n, intervals {name: [low, high]}
+    and reasons {name: text}.
+    """
     values: dict[str, Any] = {}
     bounds: dict[str, list[float] | None] = {}
     reasons: dict[str, str] = {}

@@ -1,7 +1,9 @@
-"""What the three trainings share: the model to train, the trainer's arguments, resuming, and the finished folder.
+"""What the three trainings share: the model to train, the trainer's arguments, resuming, and the
+finished folder.
 
-A training works in a folder tagged with a digest of everything it depends on, and a killed one resumes there from its
-last checkpoint. The finished folder, with manifest.json inside, gets its final name by one rename.
+A training works in a folder tagged with a digest of everything it depends on, and a killed one
+resumes there from its last checkpoint. The finished folder, with manifest.json inside, gets its
+final name by one rename.
 """
 
 import contextlib
@@ -38,8 +40,10 @@ MEASURED = 32  # prompts, on which the log-odds of the values are compared
 
 
 def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
-    """The language model to train, by training.method: with a new adapter of training.lora, or with all its weights. weights:
-    the folder of an earlier training that is continued. Raises BadInput as language_model.load does."""
+    """The language model to train, by training.method: with a new adapter of training.lora, or with
+    all its weights. weights: the folder of an earlier training that is continued. Raises BadInput
+    as language_model.load does.
+    """
     options = parse_training_job(settings)
     training = options.training
     model = options.model
@@ -61,7 +65,9 @@ def trainable(settings: TrainingSettings, weights: str | None) -> language_model
 
 
 def with_new_adapter(model, lora):
-    """peft's wrapper of a model with the adapter of `training.lora`, which changes no output before it is trained."""
+    """peft's wrapper of a model with the adapter of `training.lora`, which changes no output before
+    it is trained.
+    """
     from peft import LoraConfig, get_peft_model
 
     layers = None  # all
@@ -80,8 +86,9 @@ def with_new_adapter(model, lora):
 
 
 def use_liger(model) -> None:
-    """Let a model, or the base of its adapter, compute RMSNorm, RoPE and SwiGLU by liger's Triton kernels (Hsu et al., 2024).
-    Raises BadInput if it has none for such a model."""
+    """Let a model, or the base of its adapter, compute RMSNorm, RoPE and SwiGLU by liger's Triton
+    kernels (Hsu et al., 2024). Raises BadInput if it has none for such a model.
+    """
     from liger_kernel.transformers.monkey_patch import (
         MODEL_TYPE_TO_APPLY_LIGER_FN,
         _apply_liger_kernel_to_instance,
@@ -122,8 +129,9 @@ def logprobs(
     dtype: str,
     report: Callable[[int], None] = lambda done: None,
 ) -> torch.Tensor:
-    """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows, K] on the CPU. tokens: of
-    a forward pass. report: told how many rows are done."""
+    """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows,
+    K] on the CPU. tokens: of a forward pass. report: told how many rows are done.
+    """
     mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
     result = torch.empty(len(rows), len(rows[0].trie.paths))
     done = 0
@@ -142,7 +150,9 @@ def logprobs(
 def trainer_arguments(
     lm: language_model.LanguageModel, settings: TrainingSettings, work: Path
 ) -> dict[str, Any]:
-    """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings: stage, model, training, seed."""
+    """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings:
+    stage, model, training, seed.
+    """
     options = parse_training_job(settings)
     stage = options.stage
     args = TrainingArguments(
@@ -175,8 +185,10 @@ def trainer_arguments(
 
 
 class Report(TrainerCallback):
-    """Reports progress and loss, from the first process only, in place of the library's line for every step; seals checkpoints.
-    After SIGTERM it lets the current step end, saves a checkpoint and stops."""
+    """Reports progress and loss, from the first process only, in place of the library's line for
+    every step; seals checkpoints. After SIGTERM it lets the current step end, saves a checkpoint
+    and stops.
+    """
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -201,7 +213,9 @@ class Report(TrainerCallback):
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
-        """Write a manifest into the checkpoint, by which `is_complete` checks it, and the micro-batches that memory has room for."""
+        """Write a manifest into the checkpoint, by which `is_complete` checks it, and the
+        micro-batches that memory has room for.
+        """
         if state.is_world_process_zero:
             folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
             facts: dict[str, Any] = store.folder_digests(folder)
@@ -216,7 +230,9 @@ class Report(TrainerCallback):
 
 
 def is_complete(checkpoint: Path) -> bool:
-    """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest says, if it has one."""
+    """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest
+    says, if it has one.
+    """
     if not (checkpoint / "trainer_state.json").exists():
         return False
     manifest = checkpoint / "manifest.json"
@@ -242,8 +258,10 @@ def last_complete(checkpoints: Path) -> str | None:
 
 
 def fit(trainer, work: Path) -> None:
-    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143 after SIGTERM. With 0
-    epochs nothing is trained: a new adapter is zero and changes no output, and whole weights stay the base's."""
+    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143
+    after SIGTERM. With 0 epochs nothing is trained: a new adapter is zero and changes no output,
+    and whole weights stay the base's.
+    """
     if not trainer.args.num_train_epochs:
         say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
         return
@@ -255,7 +273,8 @@ def fit(trainer, work: Path) -> None:
         trainer.budget = min(trainer.budget, fitting)
     report = Report(trainer)
     trainer.add_callback(report)
-    # Several processes might not agree on the step, so they stop at once and resume from the last checkpoint.
+    # Several processes might not agree on the step, so they stop at once and resume from the last
+    # checkpoint.
     previous = None
     if trainer.args.world_size == 1:
         previous = signal.signal(signal.SIGTERM, report.terminate)
@@ -280,17 +299,19 @@ def train(
     judges: Sequence[dict] = (),
     **facts,
 ) -> None:
-    """Train by the trainer that `build` makes of the model to train and the arguments of all trainings, and leave the folder `out`.
+    """Train by the trainer that `build` makes of the model to train and the arguments of all
+    trainings, and leave the folder `out`.
 
-    The work belongs to these data, these settings, a base model of these weights, and the judges {file: SHA-256} that the
-    training starts from or is held to. start: the folder of an earlier training that is continued. facts: for the manifest.
+    The work belongs to these data, these settings, a base model of these weights, and the judges
+    {file: SHA-256} that the training starts from or is held to. start: the folder of an earlier
+    training that is continued. facts: for the manifest.
     """
     tag = files.digest(
         data, settings, *judges, *store.base_digests(parse_training_job(settings).model)
     )
     work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
-    # Beside the folder, which the process that ends deletes while the next one waits. The processes of one training
-    # share the folder and not the lock.
+    # Beside the folder, which the process that ends deletes while the next one waits. The processes
+    # of one training share the folder and not the lock.
     lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
     with files.exclusive_lock(lock):
         try:
@@ -310,7 +331,9 @@ def train(
 
 
 def _already_trained(record: Path, out: Path) -> bool:
-    """Whether `out` holds the weights that this training made; if so, its manifest.json is restored."""
+    """Whether `out` holds the weights that this training made; if so, its manifest.json is
+    restored.
+    """
     manifest = {}
     with contextlib.suppress(BadInput):  # the training is done again, and writes another
         manifest = store.read_manifest(record) if record.exists() else {}
@@ -328,8 +351,10 @@ def _already_trained(record: Path, out: Path) -> bool:
 def log_odds(
     lm: language_model.LanguageModel, trainer, settings: TrainingSettings
 ) -> torch.Tensor | None:
-    """log P of the 101 values minus their mean, after MEASURED of the training's prompts: [MEASURED, 101]. None where the
-    weights are not an adapter, and in float32, in which merging an adapter rounds off a ten-millionth."""
+    """log P of the 101 values minus their mean, after MEASURED of the training's prompts:
+    [MEASURED, 101]. None where the weights are not an adapter, and in float32, in which merging an
+    adapter rounds off a ten-millionth.
+    """
     options = parse_training_job(settings)
     dtype = options.model.dtype
     if options.training.method != "lora" or dtype == "float32":
@@ -347,8 +372,9 @@ def log_odds(
 def rounding(
     lm: language_model.LanguageModel, trainer, settings: TrainingSettings, before: torch.Tensor
 ) -> dict[str, float]:
-    """How far (root mean square) the training moved the log-odds from `before`, and how far merging the adapter moves them.
-    The adapter of `lm` is merged: its last use."""
+    """How far (root mean square) the training moved the log-odds from `before`, and how far merging
+    the adapter moves them. The adapter of `lm` is merged: its last use.
+    """
     policy = log_odds(lm, trainer, settings)
     lm.model.merge_adapter()
     merged = log_odds(lm, trainer, settings)
@@ -372,8 +398,8 @@ def publish(
 ) -> None:
     """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
 
-    started: time.monotonic() at the start of the training. settings and facts go into the manifest: by the settings
-    orce.judge.judge finds the base model. before: the log-odds at the start.
+    started: time.monotonic() at the start of the training. settings and facts go into the manifest:
+    by the settings orce.judge.judge finds the base model. before: the log-odds at the start.
     """
     if not trainer.is_world_process_zero():
         return
@@ -400,14 +426,17 @@ def publish(
     cost = cost_of(trainer, lm, started)
     manifest = {**store.folder_digests(final), "cost": cost, **store.origin(out), **facts}
     store.write_manifest(final / "manifest.json", manifest)
-    # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was killed.
+    # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was
+    # killed.
     store.write_manifest(work.with_name(f"{work.name}.json"), manifest)
     files.publish_folder(final, out)
     shutil.rmtree(work)
 
 
 def cost_of(trainer, lm, started: float) -> dict[str, Any]:
-    """What a training took: seconds, GPUs, and of a step the time, the tokens and the largest memory on a GPU."""
+    """What a training took: seconds, GPUs, and of a step the time, the tokens and the largest
+    memory on a GPU.
+    """
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
     cost: dict[str, Any] = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
     # medians of this process's steps, without the first, which warms up

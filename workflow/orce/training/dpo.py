@@ -1,8 +1,10 @@
-"""Alignment (section 3.3): DPO on pairs of statements, one that the reward prefers and one that it rejects.
+"""Alignment (section 3.3): DPO on pairs of statements, one that the reward prefers and one that it
+rejects.
 
-Chosen and rejected are a few tokens after the same long prompt, which is computed once for both, as a token trie. The
-log-probabilities of the reference, the model before alignment, are computed once, in the arithmetic of training: the policy
-starts at it. In float32 those that the candidates were sampled with are the same, and kept.
+Chosen and rejected are a few tokens after the same long prompt, which is computed once for both, as
+a token trie. The log-probabilities of the reference, the model before alignment, are computed once,
+in the arithmetic of training: the policy starts at it. In float32 those that the candidates were
+sampled with are the same, and kept.
 """
 
 from collections.abc import Sequence
@@ -24,7 +26,8 @@ from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 
 CHECKED = 32  # pairs whose reference is computed again
-# How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other weights differ more.
+# How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other
+# weights differ more.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
@@ -32,7 +35,9 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
 class PreferenceRow(Row, kw_only=True):
-    """A prompt with the trie of two statements, (chosen, rejected); reference: their log-probabilities, log pi_ref(c | x)."""
+    """A prompt with the trie of two statements, (chosen, rejected); reference: their
+    log-probabilities, log pi_ref(c | x).
+    """
 
     reference: tuple[float, float] = (0.0, 0.0)
 
@@ -56,7 +61,9 @@ def rows(lm, pairs: Sequence[Pair]) -> list[PreferenceRow]:
 def reference_logprobs(
     lm, data: Sequence[PreferenceRow], tokens: int, label: str, dtype="float32"
 ) -> list[PreferenceRow]:
-    """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic of training in `dtype`."""
+    """The rows with their log-probabilities under `lm`, `tokens` a forward pass, in the arithmetic
+    of training in `dtype`.
+    """
     progress = Progress(f"{label} reference", len(data))
     logprobs = common.logprobs(lm, data, tokens, dtype, progress.update).tolist()
     return [replace(row, reference=tuple(both)) for row, both in zip(data, logprobs, strict=True)]
@@ -65,16 +72,20 @@ def reference_logprobs(
 def with_reference(
     lm, data: Sequence[PreferenceRow], pairs: Sequence[Pair], tokens: int, label: str, dtype: str
 ) -> list[PreferenceRow]:
-    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in `pairs`, if any. dtype:
-    of training. Raises BadInput if those in `pairs` were computed with other weights than `lm`."""
+    """The rows with the reference's log-probabilities in training's arithmetic; in float32 those in
+    `pairs`, if any. dtype: of training. Raises BadInput if those in `pairs` were computed with
+    other weights than `lm`.
+    """
     recorded = []
     for row, pair in zip(data, pairs, strict=True):
-        chosen, rejected = pair.ref_chosen_logps, pair.ref_rejected_logps
+        chosen = pair.ref_chosen_logps
+        rejected = pair.ref_rejected_logps
         if isinstance(chosen, UnsetType) or isinstance(rejected, UnsetType):
             return reference_logprobs(lm, data, tokens, label, dtype)
         recorded.append(replace(row, reference=(chosen, rejected)))
 
-    # In float32 a sample of them is compared; in other arithmetic all are computed anew, as the policy's will be.
+    # In float32 a sample of them is compared; in other arithmetic all are computed anew, as the
+    # policy's will be.
     keep = dtype == "float32"
     if keep:
         computed = reference_logprobs(lm, data[:CHECKED], tokens, f"{label} check of the", dtype)
@@ -95,11 +106,13 @@ def with_reference(
 
 
 def dpo_loss(policy: torch.Tensor, reference: torch.Tensor, beta: float) -> torch.Tensor:
-    """The DPO loss (section 3.3; Rafailov et al., 2023, equation 7), a mean over pairs; TRL's `loss_type` sigmoid.
+    """The DPO loss (section 3.3; Rafailov et al., 2023, equation 7), a mean over pairs; TRL's
+    `loss_type` sigmoid.
 
-    -ln sigmoid(beta (log pi(c+ | x) / pi_ref(c+ | x) - log pi(c- | x) / pi_ref(c- | x))). policy, reference:
-    log-probabilities [B, 2] of (chosen, rejected), sums over the tokens of a statement and its end. beta > 0, usually .1 to
-    .5: the strength of the pull to the reference. The loss is ln 2 where policy and reference agree.
+    -ln sigmoid(beta (log pi(c+ | x) / pi_ref(c+ | x) - log pi(c- | x) / pi_ref(c- | x))). policy,
+    reference: log-probabilities [B, 2] of (chosen, rejected), sums over the tokens of a statement
+    and its end. beta > 0, usually .1 to .5: the strength of the pull to the reference. The loss is
+    ln 2 where policy and reference agree.
     """
     gain = policy - reference
     return -logsigmoid(beta * (gain[:, 0] - gain[:, 1])).mean()
@@ -111,7 +124,8 @@ class DpoTrainer(PackedTrainer[PreferenceRow]):
     def __init__(self, rows: Sequence[PreferenceRow], beta: float, **options):
         super().__init__(rows, **options)
         self.beta = beta
-        # For the log, of each micro-batch of a step: its pairs, those with a positive margin, and the sum of the margins.
+        # For the log, of each micro-batch of a step: its pairs, those with a positive margin, and
+        # the sum of the margins.
         self.outcomes: list[torch.Tensor] = []
         self.parts = 0  # micro-batches of the step
 
@@ -125,14 +139,18 @@ class DpoTrainer(PackedTrainer[PreferenceRow]):
         return parts
 
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
-        """The loss of a micro-batch: one forward pass of its prompts, each with both statements behind it."""
+        """The loss of a micro-batch: one forward pass of its prompts, each with both statements
+        behind it.
+        """
         policy = path_logprobs(node_logprobs(model, inputs), inputs)  # log pi(c | x), [B, 2]
         reference = inputs["reference"].to(policy)
         self._note_margins(policy.detach() - reference)
         return dpo_loss(policy, reference, self.beta)
 
     def _note_margins(self, gain: torch.Tensor) -> None:
-        """Adds the pairs of a micro-batch to the log's sums; gain: of policy over reference, [B, 2]."""
+        """Adds the pairs of a micro-batch to the log's sums; gain: of policy over reference, [B,
+        2].
+        """
         rewards = self.beta * gain
         margin = rewards[:, 0] - rewards[:, 1]
         pair = torch.ones_like(margin)
@@ -140,9 +158,12 @@ class DpoTrainer(PackedTrainer[PreferenceRow]):
         self.outcomes.append(torch.stack([pair, right, margin]).sum(1))
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Adds TRL's `rewards/accuracies` and `rewards/margins`: means over the pairs of a step, in all processes."""
+        """Adds TRL's `rewards/accuracies` and `rewards/margins`: means over the pairs of a step, in
+        all processes.
+        """
         if "loss" in logs:  # of a step, not the summary at the end
-            # Where other processes have more micro-batches, the last one comes again with weight 0; it counts once here.
+            # Where other processes have more micro-batches, the last one comes again with weight 0;
+            # it counts once here.
             own = self.outcomes[: self.parts]
             pairs, right, margins = self.accelerator.reduce(torch.stack(own).sum(0), "sum").tolist()
             logs = logs | {"rewards/accuracies": right / pairs, "rewards/margins": margins / pairs}
@@ -153,7 +174,9 @@ class DpoTrainer(PackedTrainer[PreferenceRow]):
 
 
 def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) -> None:
-    """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`. sft: folder of the reference."""
+    """Align the confidence LLM in the folder `start`; the aligned one is left in the folder `out`.
+    sft: folder of the reference.
+    """
     options = parse_training_job(settings)
 
     def build(lm, arguments):

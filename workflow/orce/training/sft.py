@@ -13,7 +13,9 @@ from orce.training.steps import Batch, PackedTrainer, Row
 
 
 def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """Token ids of examples {prompt, percent}. The trie is the statement and its end token, so the loss is on these alone."""
+    """Token ids of examples {prompt, percent}. The trie is the statement and its end token, so the
+    loss is on these alone.
+    """
     prompts = prompts_ids(
         lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
     )
@@ -36,7 +38,9 @@ class SftTrainer(PackedTrainer[Row]):
 
 
 def train(examples: Sequence[Mapping[str, Any]], settings: TrainingSettings, out) -> None:
-    """Train on examples {prompt, percent}, 0 to 100; the confidence LLM is left in the folder `out`."""
+    """Train on examples {prompt, percent}, 0 to 100; the confidence LLM is left in the folder
+    `out`.
+    """
 
     def build(lm, arguments):
         data = rows(lm, examples)

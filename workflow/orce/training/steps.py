@@ -1,8 +1,10 @@
-"""One optimizer step in micro-batches that are cut by their tokens: memory has a limit whatever the lengths.
+"""One optimizer step in micro-batches that are cut by their tokens: memory has a limit whatever the
+lengths.
 
 A trainer's batch is all examples of a step (of this process), cut into micro-batches of at most
-``training.micro_batch_tokens``. Each one's loss counts by its share of the step's loss terms (tokens of SFT, pairs of DPO),
-so the loss of a step does not depend on the cut but for rounding, and for LoRA's dropout.
+``training.micro_batch_tokens``. Each one's loss counts by its share of the step's loss terms
+(tokens of SFT, pairs of DPO), so the loss of a step does not depend on the cut but for rounding,
+and for LoRA's dropout.
 """
 
 import math
@@ -28,7 +30,9 @@ NOT_FINITE = "nothing is written; set a lower learning_rate, or dtype: float32, 
 
 
 class Row(Struct, kw_only=True):
-    """An example as token ids: a prompt, and the trie of what may follow it, with its tokens in a micro-batch."""
+    """An example as token ids: a prompt, and the trie of what may follow it, with its tokens in a
+    micro-batch.
+    """
 
     prompt_ids: list[int]
     trie: TokenTrie
@@ -39,7 +43,9 @@ AnyRow = TypeVar("AnyRow", bound=Row)
 
 
 class FamilySampler(Sampler):
-    """Shuffles families of prompts (token ids), such as the questions about one passage, and keeps each together."""
+    """Shuffles families of prompts (token ids), such as the questions about one passage, and keeps
+    each together.
+    """
 
     def __init__(self, prompts: list[list[int]], seed: int):
         _, families = sorted_families(prompts)
@@ -64,9 +70,11 @@ class FamilySampler(Sampler):
 
 
 class PackedTrainer(Trainer, Generic[AnyRow]):
-    """Base trainer: packs rows into micro-batches of at most `budget` tokens. Subclasses define `part_loss`.
+    """Base trainer: packs rows into micro-batches of at most `budget` tokens. Subclasses define
+    `part_loss`.
 
-    grouped: whether an epoch shuffles families of prompts, so that a step has whole ones (`training.grouped`).
+    grouped: whether an epoch shuffles families of prompts, so that a step has whole ones
+        (`training.grouped`).
     """
 
     # Trainer must not divide a loss: one batch of its data loader is one optimizer step.
@@ -107,7 +115,9 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         return parts
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
-        """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by half as many tokens."""
+        """The loss of a step, its gradients added to the parameters'. Out of memory, it is cut by
+        half as many tokens.
+        """
         rows = inputs["rows"]
         self.batch = rows
         while True:
@@ -135,7 +145,9 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
             clear_device_cache(garbage_collection=True)
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of it is saved."""
+        """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of
+        it is saved.
+        """
         for name in ("loss", "grad_norm"):
             value = float(logs.get(name, 0))
             if not math.isfinite(value):
@@ -150,8 +162,9 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         """The loss of a step, given as micro-batches; terms: of this process's loss."""
         scale = 1.0
         if self.accelerator.num_processes > 1:
-            # Processes average their gradients in every backward pass, so all need equally many: a last part is repeated with
-            # the weight 0. The scale makes every term count the same, in whichever process it is.
+            # Processes average their gradients in every backward pass, so all need equally many: a
+            # last part is repeated with the weight 0. The scale makes every term count the same, in
+            # whichever process it is.
             own = torch.tensor([[len(parts), terms]], device=self.accelerator.device)
             counts = self.accelerator.gather(own)
             missing = int(counts[:, 0].max()) - len(parts)

@@ -1,12 +1,14 @@
 """The tokenized Brier score (Li et al., 2025) in the decoupled setting, with the answer fixed.
 
-The loss is the expected Brier score under the model's own distribution q over the 101 confidences it could state,
-sum_c q(c) (y - c)^2, with q renormalised over them. A value's probability is the product over its tokens, and over the turn's
-end where a longer value would continue it. (Its authors take the first token only, one and the same for Mistral's tokenizer.)
+The loss is the expected Brier score under the model's own distribution q over the 101 confidences
+it could state, sum_c q(c) (y - c)^2, with q renormalised over them. A value's probability is the
+product over its tokens, and over the turn's end where a longer value would continue it. (Its
+authors take the first token only, one and the same for Mistral's tokenizer.)
 
-q does not say whether the model states a confidence at all. Its authors' consistency loss is here -log P(any of the 101) and
--log P(the turn ends) after one value drawn for each example, both times ``format_weight``. ``spread`` times the cross-entropy
-of the uniform distribution and q keeps every value possible; without it, one digit and the end wins (docs/choices.md).
+q does not say whether the model states a confidence at all. Its authors' consistency loss is here
+-log P(any of the 101) and -log P(the turn ends) after one value drawn for each example, both times
+``format_weight``. ``spread`` times the cross-entropy of the uniform distribution and q keeps every
+value possible; without it, one digit and the end wins (docs/choices.md).
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +28,9 @@ Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class LabelledRow(Row, kw_only=True):
-    """A prompt with its value trie. ending: the percent after which the turn is to end, the trie's last path."""
+    """A prompt with its value trie. ending: the percent after which the turn is to end, the trie's
+    last path.
+    """
 
     correct: bool | int | float
     ending: int
@@ -55,7 +59,8 @@ def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[LabelledR
 def tokenized_brier(
     logprobs: torch.Tensor, correct: torch.Tensor, spread: float = 0.0
 ) -> torch.Tensor:
-    """Expected Brier score sum_c q(c) (y - c)^2, a mean over examples, and `spread` times the cross-entropy (see the module).
+    """Expected Brier score sum_c q(c) (y - c)^2, a mean over examples, and `spread` times the
+    cross-entropy (see the module).
 
     logprobs: [B, 101], of 0 to 100 percent, not normalised; correct: y [B] in {0, 1}.
     """
@@ -66,7 +71,9 @@ def tokenized_brier(
 
 
 class BrierTrainer(PackedTrainer[LabelledRow]):
-    """Trains on value tries. format_weight: weight of the form's loss (see the module); loss: see `train`."""
+    """Trains on value tries. format_weight: weight of the form's loss (see the module); loss: see
+    `train`.
+    """
 
     def __init__(self, rows: Sequence[LabelledRow], format_weight: float, loss: Loss, **options):
         super().__init__(rows, **options)
@@ -88,11 +95,14 @@ class BrierTrainer(PackedTrainer[LabelledRow]):
         return self.loss(logprobs, inputs["correct"].to(logprobs))
 
     def distributions(self, model, inputs: Batch) -> tuple[torch.Tensor, torch.Tensor]:
-        """log P(c) [B, 101] of a part's examples, and log P of the end after the drawn values [B], 0 where P(c) has it."""
+        """log P(c) [B, 101] of a part's examples, and log P of the end after the drawn values [B],
+        0 where P(c) has it.
+        """
         paths = path_logprobs(node_logprobs(model, inputs), inputs)
         logprobs = paths[:, :-1]
         ending = inputs["ending"].to(logprobs.device)[:, None]
-        # The last path is a drawn value and its end, so the difference is the end's log-probability.
+        # The last path is a drawn value and its end, so the difference is the end's
+        # log-probability.
         return logprobs, paths[:, -1] - logprobs.gather(1, ending)[:, 0]
 
 
@@ -105,8 +115,8 @@ def train(
 ) -> None:
     """Train on examples {prompt, correct}, 0 to 1; the confidence LLM is left in the folder `out`.
 
-    loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's is added. trainer: a
-    subclass, for a loss that is not such a mean (evidence/methods/ordered.py).
+    loss: a mean over examples, from log P(c) [B, 101] and the examples' `correct` [B]; the form's
+    is added. trainer: a subclass, for a loss that is not such a mean (evidence/methods/ordered.py).
     """
 
     def build(lm, arguments):

@@ -1,8 +1,9 @@
-"""Text generators with one interface, `Engine`. An engine is a module of this package, found by its name.
+"""Text generators with one interface, `Engine`. An engine is a module of this package, found by its
+name.
 
-A module has ``load(settings, longest=None) -> Engine``; `longest` is the number of tokens of the longest prompt plus
-max_tokens. A module that depends on it, or that has prompts to refuse, has ``longest(settings, prompts, max_tokens)``
-too; see the function of that name below.
+A module has ``load(settings, longest=None) -> Engine``; `longest` is the number of tokens of the
+longest prompt plus max_tokens. A module that depends on it, or that has prompts to refuse, has
+``longest(settings, prompts, max_tokens)`` too; see the function of that name below.
 """
 
 import importlib
@@ -25,8 +26,10 @@ class Engine(Protocol):
         seeds: Sequence[int],
         top_p=1.0,
     ) -> list[list[str]]:
-        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy decoding. seeds: one integer
-        a prompt. A prompt's samples depend on its own seed and not on its neighbours."""
+        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy
+        decoding. seeds: one integer a prompt. A prompt's samples depend on its own seed and not on
+        its neighbours.
+        """
         raise NotImplementedError
 
     def close(self) -> None:
@@ -45,10 +48,11 @@ def get(name: str):
 def longest(
     settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int
 ) -> int | None:
-    """Longest of `prompts` plus max_tokens, in tokens, for an engine that is sized by it; None for the others.
+    """Longest of `prompts` plus max_tokens, in tokens, for an engine that is sized by it; None for
+    the others.
 
-    settings: the model's and the engine's in one, as `load` takes them. No weights are loaded. Raises BadInput
-    if a prompt does not fit the model.
+    settings: the model's and the engine's in one, as `load` takes them. No weights are loaded.
+    Raises BadInput if a prompt does not fit the model.
     """
     module = get(settings["name"])
     return module.longest(settings, prompts, max_tokens) if hasattr(module, "longest") else None
@@ -79,9 +83,10 @@ def generate_with_greedy(
 
 
 class Text(str):
-    """A text that a model generated. cut: whether it ended at its token budget. logprobs: of its tokens, where a server was
-    asked for them and gave them. filtered: whether a server kept it back. shortened: whether a server sent more than its budget,
-    which was cut off."""
+    """A text that a model generated. cut: whether it ended at its token budget. logprobs: of its
+    tokens, where a server was asked for them and gave them. filtered: whether a server kept it
+    back. shortened: whether a server sent more than its budget, which was cut off.
+    """
 
     cut: bool
     logprobs: list[float] | None

@@ -1,8 +1,9 @@
-"""Sampling with transformers: each prompt is computed once, and so is each distinct prefix of its answers.
+"""Sampling with transformers: each prompt is computed once, and so is each distinct prefix of its
+answers.
 
-The n independent samples of a prompt start as one branch. At every step the samples of a branch draw their next tokens
-together, and the branch forks where they differ. The work is one row for each distinct prefix, and the samples stay
-independent and identically distributed.
+The n independent samples of a prompt start as one branch. At every step the samples of a branch
+draw their next tokens together, and the branch forks where they differ. The work is one row for
+each distinct prefix, and the samples stay independent and identically distributed.
 """
 
 from collections import Counter
@@ -19,7 +20,8 @@ from orce.llm.engines import Text
 from orce.llm.kv_cache import CachedModel, KVCache, check_fits
 from orce.runtime.process import USUAL
 
-# Distributions drawn from at once: 64 in float64 take 66 MB for 128,256 words; a core is fastest with one in its cache.
+# Distributions drawn from at once: 64 in float64 take 66 MB for 128,256 words; a core is fastest
+# with one in its cache.
 AT_ONCE = {"cpu": 1, "cuda": 64}
 
 
@@ -35,8 +37,10 @@ class TokenSampler:
 def draw(
     logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequence[int]
 ) -> list[list[int]]:
-    """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from its nucleus. samplers: one
-    a row, alike but for their streams. Rows of one stream take its numbers in their order."""
+    """For each row of logits [R, V] that many samples from softmax(logits / temperature), or from
+    its nucleus. samplers: one a row, alike but for their streams. Rows of one stream take its
+    numbers in their order.
+    """
     temperature = samplers[0].temperature
     top_p = samplers[0].top_p
     if not temperature:
@@ -53,7 +57,8 @@ def draw(
     for row, sampler, count in zip(random, samplers, counts, strict=True):
         row[:count] = sampler.rng.random(count)
     shares = torch.from_numpy(random).to(logits.device)
-    # Inverse transform sampling: the first token whose cumulative probability exceeds a random share of the mass.
+    # Inverse transform sampling: the first token whose cumulative probability exceeds a random
+    # share of the mass.
     weights = torch.softmax(logits.double() / temperature, -1)
     if top_p < 1:
         weights, order = weights.sort(descending=True, stable=True)
@@ -109,7 +114,9 @@ class Engine(CachedModel):
         top_p=1.0,
         greedy: Collection[int] = frozenset(),
     ) -> list[tuple[list[str], str | None]]:
-        """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in common with samples."""
+        """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in
+        common with samples.
+        """
         ids = self.ids(prompts, max_tokens)
 
         def sample(batch: list[int], cache: KVCache) -> Iterator[tuple[list[str], str | None]]:
@@ -142,8 +149,8 @@ def sample_continuations(
 ) -> list[list[Branch]]:
     """Sample `n` continuations of every prompt in `cache`: for each prompt its finished branches.
 
-    samplers: one a prompt. ends: ids that end a continuation, which they are not part of. greedy: the prompts (rows)
-    that get a greedy continuation as well.
+    samplers: one a prompt. ends: ids that end a continuation, which they are not part of. greedy:
+    the prompts (rows) that get a greedy continuation as well.
     """
     finished: list[list[Branch]] = [[] for _ in samplers]
     rows = list(range(len(samplers)))  # of `samplers`, still in the cache
@@ -184,7 +191,9 @@ def sample_continuations(
 def _fork(
     branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens
 ) -> list[Branch]:
-    """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved to `finished`."""
+    """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved
+    to `finished`.
+    """
     active = []
     sampled = Counter(drawn)
     for token in sorted({*sampled, best} if branch.greedy else sampled):

@@ -1,10 +1,12 @@
-"""Sampling with vllm, the engine for the paper's scale: continuous batching, n samples from one cached prompt.
+"""Sampling with vllm, the engine for the paper's scale: continuous batching, n samples from one
+cached prompt.
 
-vllm seeds a sample by its prompt's seed plus its number. Our seeds are hashes, so prompts do not share streams. Texts
-can still depend on the batch where kernels do; VLLM_BATCH_INVARIANT=1 removes that at some cost in speed.
+vllm seeds a sample by its prompt's seed plus its number. Our seeds are hashes, so prompts do not
+share streams. Texts can still depend on the batch where kernels do; VLLM_BATCH_INVARIANT=1 removes
+that at some cost in speed.
 
-vllm runs inside this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). Its errors then arrive unchanged, its scheduling is
-reproducible, and none of its processes outlives the step, however the step ends.
+vllm runs inside this process (VLLM_ENABLE_V1_MULTIPROCESSING=0). Its errors then arrive unchanged,
+its scheduling is reproducible, and none of its processes outlives the step, however the step ends.
 """
 
 import ctypes
@@ -40,10 +42,11 @@ class VllmModel(Model, kw_only=True):
 def longest(
     settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int
 ) -> int | None:
-    """Longest prompt plus max_tokens, in tokens, rounded up to a power of two; None if there are no prompts.
+    """Longest prompt plus max_tokens, in tokens, rounded up to a power of two; None if there are no
+    prompts.
 
-    The rounding lets vllm find the graphs that it compiled for another job. No weights are loaded. Raises BadInput naming the
-    prompt if that exceeds the model's own context.
+    The rounding lets vllm find the graphs that it compiled for another job. No weights are loaded.
+    Raises BadInput naming the prompt if that exceeds the model's own context.
     """
     prompts = list(prompts)
     if not prompts:
@@ -57,7 +60,9 @@ def longest(
 def _check_lengths(
     prompts: Sequence[Messages], lengths: list[int], max_tokens: int, limit: int, what: str
 ) -> None:
-    """Raises BadInput for a prompt that leaves too little room: vllm would cut its answer short without a word."""
+    """Raises BadInput for a prompt that leaves too little room: vllm would cut its answer short
+    without a word.
+    """
     for messages, length in zip(prompts, lengths, strict=True):
         if length + max_tokens > limit:
             raise BadInput(
@@ -125,7 +130,8 @@ def _options(settings: VllmModel, max_model_len: int | None) -> dict:
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
         options |= {"enforce_eager": True, "block_size": CPU_BLOCK}
-        # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the middle of one.
+        # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the
+        # middle of one.
         batch = max(CPU_BATCH, max_model_len or _context(settings.source))
         return options | {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
     device = torch.device(settings.device)
@@ -142,7 +148,9 @@ def _options(settings: VllmModel, max_model_len: int | None) -> dict:
 
 
 def _words(error: Exception) -> str:
-    """vllm's complaint with its figures, on one line, without its advice, which names options of its own."""
+    """vllm's complaint with its figures, on one line, without its advice, which names options of
+    its own.
+    """
     problems = getattr(error, "errors", list)()  # pydantic's list of what is wrong with the options
     messages = [problem["msg"].removeprefix("Value error, ") for problem in problems]
     message = "; ".join(messages) or str(error)
