@@ -278,7 +278,16 @@ LABELLED = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 def series(confidence, correct, method="orce", answer="A", unread=0):
     n, label = len(correct), LABELLED.get(method, method)
     read = Stated(
-        [*map(str, range(n))], [answer] * n, np.asarray(confidence), np.asarray(correct), None, None, unread, 0, False
+        ids=[*map(str, range(n))],
+        answers=[answer] * n,
+        confidence=np.asarray(confidence),
+        correct=np.asarray(correct),
+        f1=None,
+        mean=None,
+        mass=None,
+        unread=unread,
+        retried=0,
+        from_modes=False,
     )
     return figures.Series(method, label, read)
 

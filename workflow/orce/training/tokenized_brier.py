@@ -88,8 +88,9 @@ class BrierTrainer(PackedTrainer[LabelledRow]):
     def part_loss(self, model, inputs: Batch) -> torch.Tensor:
         """The loss of the distribution and of the form, a mean over the examples of a micro-batch."""
         logprobs, ends = self.distributions(model, inputs)
+        loss = self.distribution_loss(logprobs, inputs)
         form = logprobs.logsumexp(1) + ends
-        return self.distribution_loss(logprobs, inputs) - self.format_weight * form.mean()
+        return loss - self.format_weight * form.mean()
 
     def distribution_loss(self, logprobs: torch.Tensor, inputs: Batch) -> torch.Tensor:
         return self.loss(logprobs, inputs["correct"].to(logprobs))
