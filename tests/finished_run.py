@@ -53,7 +53,7 @@ def make(root: Path, model: str) -> Path:
 
 
 def demo(root: Path, model: str) -> Path:
-    """The folders of the demo that docs/score.md names, of a run as small as that of `make`."""
+    """The folders of the demo that docs/measure.md names, of a run as small as that of `make`."""
     shutil.copytree(model, root / "results/models/smollm2")
     cell, asked = Path("results/worldfacts/smollm2"), "results/worldfacts/prompts"
     samples, table, shard = cell / "samples.jsonl", cell / "surrogate.csv", cell / "shards/orce-0.jsonl"

@@ -238,19 +238,20 @@ def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
-def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, monkeypatch):
+def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, tiny, monkeypatch):
     def flock(handle, kind):
         raise OSError(number, os.strerror(number))
 
-    record = lines({"id": 1, "answer": "1", "confidence": 1})
+    record = lines({"id": 1, "question": "?", "answer": "1"})
     place(folder, {"config.yaml": (ROOT / "config.yaml").read_text(), "x.jsonl": record})
     monkeypatch.setattr(fcntl, "flock", flock)
     remedy = (
         r"its file system has no locks .*; mount it with them \(Lustre: -o flock; NFS: -o local_lock=flock\), or run"
     )
-    score = ["score", "--method", "given", "--in", "x.jsonl", "--out", "y.jsonl"]
+    asked = ["--model", tiny, "--methods", "linguistic", "--device", "cpu"]
+    measure = ["measure", "x.jsonl", *asked, "--out", "y.jsonl"]
     run = ["snakemake", "--cores", "1", "--config", "device=cpu", "gpus=0", "--", "results/mmlu/prompts/test.jsonl"]
-    for argv, path in ((score, r".partial/y.jsonl\..*/lock"), (run, ".snakemake/orce.lock")):
+    for argv, path in ((measure, r".partial/confidences.jsonl\..*/lock"), (run, ".snakemake/orce.lock")):
         code, said = call(argv)
         assert code != 0 and "Traceback" not in said
         assert len([line for line in said.splitlines() if re.search(rf"{path}: {remedy}", line)]) == 1, said

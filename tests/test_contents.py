@@ -125,7 +125,7 @@ STEPS = {
     "tables": argv("tables", TABLE, metrics=METRICS, out="paper_tables"),
     "figures": argv("figures", DRAWN, out="figures"),
     "compare": ["compare", str(CELL), "--methods", "sft", "consistency", "--resamples", "20"],
-    "score": ["score", "--model", str(WARM), "--in", "asked.jsonl", "--out", "scored.jsonl", "--device", "cpu"],
+    "measure": ["measure", "asked.jsonl", "--judge", str(WARM), "--out", "scored.jsonl", "--device", "cpu"],
 }  # fmt: skip
 
 # What reads each file, and the steps that make it again once it is removed.
@@ -149,10 +149,10 @@ FILES = {
     CALIBRATED: (["evaluate calibrated"], ["fit"]),
     CANDIDATES: (["pairs"], ["gather"]),
     PREFERRED: (["dpo"], ["pairs"]),
-    WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "score"], ["sft"]),
-    WARM / "adapter_config.json": (["candidates", "state", "dpo", "score"], ["sft"]),
+    WARM / "adapter_model.safetensors": (["candidates", "state", "dpo", "measure"], ["sft"]),
+    WARM / "adapter_config.json": (["candidates", "state", "dpo", "measure"], ["sft"]),
     WARM / "tokenizer.json": (["state"], ["sft"]),
-    WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "score"], ["sft"]),
+    WARM / "manifest.json": (["candidates", "state", "dpo", "evaluate", "measure"], ["sft"]),
     ALIGNED / "adapter_model.safetensors": (["state dpo"], ["dpo"]),
     ALIGNED / "adapter_config.json": (["state dpo"], ["dpo"]),
     BASE / "model.safetensors": (["sample", "state", "sft", "likelihoods"], ["convert-model"]),

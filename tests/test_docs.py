@@ -38,7 +38,7 @@ from orce.config.check import PAPER, read_config
 from orce.reports import metrics_file
 
 BIN = Path(sys.executable).parent
-AFTER_THE_DEMO = ("score.md",)  # pages whose commands read the demo's results
+AFTER_THE_DEMO = ("measure.md",)  # pages whose commands read the demo's results
 BLOCKS = [block for page in PAGES for block in pages.blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
 MARKED = [block for block in SHELL if block.reason]
@@ -46,7 +46,17 @@ MARKED = [block for block in SHELL if block.reason]
 # has a check below or stands in a block that is marked with the reason why it is not run.
 SHELLS_OWN = {"cat", "cp", "cut", "echo", "export", "grep", "head", "ls", "mkdir", "rm", "sort", "tail", "uniq"}
 # What a page's commands make themselves, or the machine has.
-MADE = ("runs/", ".snakemake", "scored.jsonl", "sheet.jsonl", "report.html", "/path/to/other/")
+MADE = (
+    "runs/",
+    ".snakemake",
+    "scored.jsonl",
+    "scored.csv",
+    "judged.jsonl",
+    "kept.jsonl",
+    "scored-sheet.jsonl",
+    "report.html",
+    "/path/to/other/",
+)
 
 
 def named(block: pages.Block) -> str:
@@ -146,7 +156,7 @@ def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> l
 
 @pytest.fixture(scope="module")
 def demo(tiny, tmp_path_factory) -> Path:
-    """A folder with what the demo leaves, as far as docs/score.md names it, and with that page's files."""
+    """A folder with what the demo leaves, as far as docs/measure.md names it, and with that page's files."""
     folder = finished_run.demo(tmp_path_factory.mktemp("demo"), tiny)
     for page in AFTER_THE_DEMO:
         pages.write_files(ROOT / "docs" / page, folder)
@@ -158,19 +168,19 @@ def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
     monkeypatch.chdir(demo)
     blocks = [block for block in SHELL if block.page in AFTER_THE_DEMO and not block.reason]
     words = [words[3:] for block in blocks for words in commands(block.text) if words[:3] == ["python", "-m", "orce"]]
-    assert [one[0] for one in words] == ["score", "score", "score"]
+    assert [one[0] for one in words] == ["measure", "measure", "measure"]
     for one in words:
         code, said = dry_run.called(steps.main, one)
         assert code == 0 and "Traceback" not in said, said
-    assert len(read_jsonl("scored.jsonl")) == 4
+    assert len(read_jsonl("judged.jsonl")) == len(read_jsonl("kept.jsonl")) == 4
     for block in PYTHON:
-        if block.page in AFTER_THE_DEMO and not block.reason:
+        if block.page in AFTER_THE_DEMO and "load_judge" in block.text:
             exec(textwrap.dedent(block.text), {})  # noqa: S102
 
 
 @pytest.mark.slow
 def test_the_files_that_the_page_uploads_are_enough_to_read_a_judge(demo, tmp_path, monkeypatch):
-    (block,) = (block for block in PYTHON if block.page == "score.md" and block.reason)
+    (block,) = (block for block in PYTHON if block.page == "measure.md" and block.reason)
     monkeypatch.chdir(demo)
     with mock.patch("huggingface_hub.HfApi") as hub:
         exec(block.text, {})  # noqa: S102

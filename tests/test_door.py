@@ -226,16 +226,11 @@ def through(door: str, path: str, fields: dict, options: dict) -> tuple[int, str
         code, said = called(main, ["import-answers", "--settings", settings, *words])
         read = [] if code else files.read_jsonl("s.jsonl")
         return code, said, [[one["id"], one["answers"], one["correct"]] for one in read]
-    words = {"score": ["score", "--in", path, "--method", "given"], "measure": ["measure", path, "--model", ""]}[door]
-    words += ["--methods", "agreement"] if door == "measure" else []
+    words = ["measure", path, "--methods", {"own": "given", "measure": "agreement"}[door]]
     words += [text for key, value in options.items() for text in (f"--{key}", value)]
     code, said = called(main, [*words, *column(fields), "--out", "o.jsonl"])
     read = files.read_jsonl("o.jsonl") if Path("o.jsonl").exists() else []
-    return (
-        code,
-        said,
-        [[one.get("id"), one.get("judged", one.get("answer")), one.get("correct", one.get("error"))] for one in read],
-    )
+    return code, said, [[one["id"], one["answer"], one.get("correct")] for one in read]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case['kind']}-{case['door']}-{case['name']}")
@@ -315,12 +310,12 @@ def test_a_name_that_the_next_command_would_read_otherwise_is_refused(name, fold
 
 
 @pytest.mark.parametrize("name", ["m.CSV", "m.csv", "m.jsonl", "m.txt"])
-def test_what_measure_writes_is_read_by_measure_and_score(name, folder):
+def test_what_measure_writes_is_read_by_measure(name, folder):
     Path("q.jsonl").write_text('{"id": 0, "question": "q?", "answers": ["x", "x"], "reference": "x"}\n')
     assert main(["measure", "q.jsonl", "--model", "", "--methods", "agreement", "--out", name]) == 0
     sure = "agreement" if name.lower().endswith("csv") else "confidence.agreement"
     fields = {"id": "id", "answer": "answer", "correct": "correct", "confidence": sure}
-    assert through("score", name, fields, {}) == (0, ANY, [["0", "x", True]])
+    assert through("own", name, fields, {}) == (0, ANY, [["0", "x", True]])
 
 
 def test_empty_options_are_counted_where_the_prompts_are_made(folder):

@@ -349,7 +349,7 @@ def test_a_dead_link_ends_the_build(tmp_path):
 
 
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "score", "plan", "compare", "show"]
+TYPED = ["measure", "plan", "compare", "show"]
 # The rules are in the repository and in no wheel.
 PLANNED_BY_RULES = "orce plan: the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
 
@@ -414,9 +414,9 @@ def test_the_console_script_has_the_changelogs_version_and_help_that_sets_comman
     assert [name for name, _ in typed] == TYPED
     stages = {path.stem.replace("_", "-") for path in (LIBRARY / "stages").glob("*.py")} - {"--init--"}
     assert {name for name, _ in steps} == stages
-    done = run(installed, "orce", "scor", folder=tmp_path, check=False)
-    assert (done.returncode, done.stderr) == (2, "orce: no command 'scor'; did you mean 'score'?\n")
-    for command in ("--help", "score --help", "plan --help"):  # whose reader has enough at once
+    done = run(installed, "orce", "measur", folder=tmp_path, check=False)
+    assert (done.returncode, done.stderr) == (2, "orce: no command 'measur'; did you mean 'measure'?\n")
+    for command in ("--help", "measure --help", "plan --help"):  # whose reader has enough at once
         done = program("bash", "-c", f"set -o pipefail; {installed / 'orce'} {command} | :", cwd=tmp_path)
         assert done.stderr == "" and done.returncode in (0, 141)
     done = run(installed, "orce", "plan", folder=tmp_path, check=False)
@@ -430,10 +430,10 @@ def test_the_console_script_scores_answers_by_a_trained_model(installed, finishe
     rows = [dict(zip(("id", "question", "answer"), one, strict=True)) for one in asked]
     files.write_jsonl(tmp_path / "pairs.jsonl", rows)
     model = finished / finished_run.CELL / "sft"
-    run(installed, "orce", "score", "--model", model, "--in", "pairs.jsonl", "--out", "scored.jsonl", folder=tmp_path)
+    run(installed, "orce", "measure", "pairs.jsonl", "--judge", model, "--out", "scored.jsonl", folder=tmp_path)
     scored = files.read_jsonl(tmp_path / "scored.jsonl")
     assert [one["id"] for one in scored] == ["1", "2"]
-    assert all(one["confidence"] is None or 0 <= one["confidence"] <= 1 for one in scored)
+    assert all(one["confidence"]["judge"] is None or 0 <= one["confidence"]["judge"] <= 1 for one in scored)
     code = "import orce; print(orce.__file__)"
     assert run(installed, "python", "-c", code, folder=tmp_path).stdout.startswith(str(installed.parent))
 
@@ -499,11 +499,13 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     done = run(core, "orce", "plan", folder=tmp_path, check=False)
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, PLANNED_BY_RULES)
     (tmp_path / "pairs.jsonl").write_text('{"question": "6 * 7?", "answer": "42"}\n')
-    done = run(core, "orce", "score", "--model", "judge", "--in", "pairs.jsonl", folder=tmp_path, check=False)
-    line = "orce score: torch is not installed; it comes with the extra score; in the checkout: pip install '.[score]'"
+    done = run(core, "orce", "measure", "pairs.jsonl", "--judge", ".", "--out", "o.jsonl", folder=tmp_path, check=False)
+    line = (
+        "orce measure: torch is not installed; it comes with the extra score; in the checkout: pip install '.[score]'"
+    )
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
     asked = run(core, "python", "-c", "import orce; orce.confidence('.', ['6 * 7?'])", folder=tmp_path, check=False)
-    assert asked.stderr.splitlines()[-1] == line.replace("orce score: torch", "orce.errors.BadInput: transformers")
+    assert asked.stderr.splitlines()[-1] == line.replace("orce measure: torch", "orce.errors.BadInput: transformers")
     code = (
         "import contextlib, orce.__main__ as program\n"
         "for name in program.commands():\n"

@@ -1,4 +1,4 @@
-"""Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce score`."""
+"""Answers and confidences made elsewhere: to a table through Snakemake without an engine, and through `orce measure`."""
 
 import json
 import shlex
@@ -312,10 +312,11 @@ def test_the_page_runs_as_it_stands(tmp_path, monkeypatch):
     files.fingerprint.cache_clear()  # of the other tests' samples.jsonl
     planned = job_counts(plan("--cores", "1", "--configfile", *wanted, folder=tmp_path))
     assert planned == {"import_confidences": 1, "evaluate": 1}
-    for line in (without, *(text for text in texts if text.startswith("python -m orce score"))):
+    for line in (without, *(text for text in texts if text.startswith("python -m orce measure"))):
         assert main(shlex.split(line)[3:]) == 0
-    assert json.loads(Path("metrics.json").read_text())["n"] == 3
-    assert files.read_jsonl("sheet.jsonl")[1] == {"answer": "Abuja", "confidence": 0.3, "correct": False}
+    assert json.loads(Path("metrics.json").read_text())["consistency"]["n"] == 3
+    line = files.read_jsonl("scored-sheet.jsonl")[1]
+    assert (line["answer"], line["confidence"], line["correct"]) == ("Abuja", {"given": 0.3}, False)
 
 
 @pytest.mark.slow
@@ -340,40 +341,36 @@ def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(t
     assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE minus SFT-all on exams-2"
 
 
-def test_score_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
+def test_measure_takes_samples_and_confidences_and_gives_metrics(tmp_path, capfd):
     path = written(tmp_path / "samples.jsonl", [given(i) for i in range(N)])
     for method in ("consistency", "given"):
         out = ["--out", str(tmp_path / f"{method}.jsonl"), "--metrics", str(tmp_path / f"{method}.json")]
-        assert main(["score", "--method", method, "--in", str(path), *out]) == 0
+        assert main(["measure", str(path), "--methods", method, *out]) == 0
     scored = files.read_jsonl(tmp_path / "consistency.jsonl")
-    assert scored[3]["answer"] == "Town 4" and scored[3]["confidence"] == 0.75 and scored[3]["correct"] is False
+    assert scored[3]["confidence"] == {"consistency": 0.75}
+    assert scored[3]["own"]["consistency"] == {"answer": "Town 4", "correct": False}
     theirs = files.read_jsonl(tmp_path / "given.jsonl")
     right = [i % 3 != 0 for i in range(N)]
     assert [one["correct"] for one in theirs] == right
-    confidence = np.array([0.5 if one["confidence"] is None else one["confidence"] for one in theirs])
-    found = json.loads((tmp_path / "given.json").read_text())
+    stated = [one["confidence"]["given"] for one in theirs]
+    confidence = np.array([0.5 if value is None else value for value in stated])
+    found = json.loads((tmp_path / "given.json").read_text())["given"]
     assert found["auroc"] == pytest.approx(metrics.auroc(confidence, right))
     assert found["n_unparsed"] == {"answer": 0, "confidence": 1}
-    assert "24 items: ece" in capfd.readouterr().err
+    assert "given: 1 of 24 confidences unread" in capfd.readouterr().out
 
 
-def test_score_without_judgements_gives_confidences_alone(tmp_path, capfd):
-    rows = [{"id": 1, "answers": ["a", "a", "b"], "greedy": {"answer": "c"}}, {"id": 2, "text": "no answers"}]
+def test_measure_without_judgements_gives_confidences_alone(tmp_path, capfd):
+    rows = [{"id": 1, "answers": ["a", "a", "b"], "greedy": {"answer": "c"}, "text": "more"}]
     out = tmp_path / "out.jsonl"
     path = written(tmp_path / "in.jsonl", rows)
-    assert_exit(1, ["score", "--method", "consistency", "--in", str(path), "--out", str(out)])
-    first, second = files.read_jsonl(out)
-    assert first == rows[0] | {"answer": "a", "confidence": pytest.approx(2 / 3)}
-    assert second["line"] == 2 and "no key 'answers'" in second["error"]
-    assert_exit(2, ["score", "--method", "consistency", "--in", str(path), "--metrics", "m.json"])
-    assert "--metrics needs --out FILE" in capfd.readouterr().err
-
-
-def assert_exit(code, arguments):
-    try:
-        assert main(arguments) == code
-    except SystemExit as ended:
-        assert ended.code == code
+    assert main(["measure", str(path), "--methods", "consistency", "--out", str(out)]) == 0
+    (first,) = files.read_jsonl(out)
+    assert first["own"]["consistency"] == {"answer": "a"} and first["text"] == "more"
+    assert first["confidence"] == {"consistency": pytest.approx(2 / 3)} and "correct" not in first
+    path = written(tmp_path / "in.jsonl", [*rows, {"id": 2, "text": "no answers"}])
+    assert main(["measure", str(path), "--methods", "consistency", "--out", str(out)]) == 2
+    assert "line 2: 'question' is None; expected a text" in capfd.readouterr().err
 
 
 def test_a_judge_takes_records_of_samples(finished):

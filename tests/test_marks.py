@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+import orce
 from orce import tasks
 from orce.__main__ import main
 from orce.artefacts import files, records
@@ -54,13 +55,12 @@ def test_each_mark_reads_its_example(mark):
 def test_replies_that_nobody_here_wrote_are_read_whole_or_not_at_all(folder):
     """As after public reports, and further ones of their kinds: the answer that is read, or true for one that is right."""
     table = cases("replies")
-    given = [
-        {"id": str(i), "question": "?", "references": ["A"], "confidence": 0.5} | row for i, row in enumerate(table)
-    ]
-    files.write_jsonl("in.jsonl", given)
-    assert main(["score", "--method", "given", "--in", "in.jsonl", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
-    for row, scored in zip(table, files.read_jsonl("out.jsonl"), strict=True):
-        assert (scored["correct"] if row["expected"] is True else scored.get("judged")) == row["expected"], row
+    for has_choices, reference in ((True, "A"), (False, "1")):
+        rows = [row for row in table if ("choices" in row) == has_choices]
+        given = [{"question": "?", "references": reference, "confidence": 0.5} | row for row in rows]
+        read = orce.confidence(None, given)
+        for row, scored in zip(rows, read, strict=True):
+            assert (scored["correct"] if row["expected"] is True else scored["answer"]) == row["expected"], row
 
 
 @pytest.mark.parametrize("thought", marks.THOUGHTS, ids=lambda thought: thought.begins)

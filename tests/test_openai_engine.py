@@ -1,5 +1,6 @@
 """The engine for OpenAI-compatible servers, against a real server on this machine that misbehaves on purpose."""
 
+import asyncio
 import hashlib
 import json
 import os
@@ -386,3 +387,62 @@ def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
     assert 0.4 < sum(sum(record["correct"]) for record in records) / 240 < 0.9
     assert sum("greedy" in record for record in records) == 24
     assert KEY not in "".join(said) + whole.decode()
+
+
+@pytest.mark.parametrize(("message", "said"), [
+    ({"content": None, "reasoning_content": "It is Rome."}, "2 of its replies: each has thoughts and no answer"),
+    ({"content": "", "reasoning": "It is Rome."}, "2 of its replies: each has thoughts and no answer"),
+    ({"content": "<think>It is Rome.</think>"}, "2 of its replies: each has thoughts and no answer"),
+    ({"content": None, "tool_calls": [{"type": "function"}]}, "2 of its replies: each calls a tool"),
+    ({"content": ""}, "2 of its replies: each ends without an answer"),
+])  # fmt: skip
+def test_replies_without_an_answer_are_counted_and_said_in_one_line(message, said, capfd):
+    with Serving(fixed(message)) as server:
+        engine = openai.load({"source": {"server": server.address, "model": "m"}})
+        assert engine.generate([TOWN], 2, 0.7, 50, [1]) == [["", ""]]
+        assert engine.generate([TOWN], 2, 0.7, 50, [2]) == [["", ""]]
+    lines = [line for line in capfd.readouterr().err.splitlines() if "of its replies" in line]
+    assert len(lines) == 1 and said in lines[0]
+
+
+def fixed(message):
+    """A handler whose choices all have this message."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            if not self.path.endswith("/v1/chat/completions") or self.path.count("completions") > 1:
+                self.send_error(404)
+                return
+            choice = {"message": {"role": "assistant"} | message, "finish_reason": "stop"}
+            content = json.dumps({"choices": [choice] * body.get("n", 1)}).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_):
+            pass
+
+    return Handler
+
+
+TOWN = [{"role": "user", "content": "Where?"}]
+
+
+@pytest.mark.parametrize("ending", ["", "/", "/chat/completions", "/chat/completions/"])
+def test_the_address_of_a_server_may_be_its_whole_endpoint(ending):
+    with Serving(fixed({"content": "Rome"})) as server:
+        engine = openai.load({"source": {"server": server.address + ending, "model": "m"}})
+        assert engine.generate([TOWN], 1, 0.7, 50, [1]) == [["Rome"]]
+
+
+def test_a_server_is_asked_from_within_a_running_event_loop():
+    """As a cell of a notebook, or a handler of an asynchronous web service, calls it."""
+
+    async def cell():
+        return engine.generate([TOWN], 1, 0.7, 50, [1])
+
+    with Serving(fixed({"content": "Rome"})) as server:
+        engine = openai.load({"source": {"server": server.address, "model": "m"}})
+        assert asyncio.run(cell()) == [["Rome"]]

@@ -136,7 +136,7 @@ def test_two_processes_train_as_one(runs, which):
 JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
 DOORS = {
-    "score": lambda tiny: main(["score", "--model", JUDGE, "--in", "asked.jsonl"]),
+    "measure": lambda tiny: main(["measure", "asked.jsonl", "--judge", JUDGE, "--out", "out.jsonl"]),
     "orce.judge.judge": lambda tiny: orce.load_judge(JUDGE),
     "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),
     "orce.confidence, vllm": lambda tiny: orce.confidence(tiny, [QUESTION], engine="vllm"),

@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -15,6 +14,7 @@ from conftest import random_model, training_settings
 from scipy.stats import chisquare
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+import orce
 from orce.__main__ import main
 from orce.artefacts import files
 from orce.artefacts.records import Pair
@@ -281,11 +281,9 @@ def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(
     assert not any((tmp_path / name).exists() for name in ("sft", "conftuner", "dpo"))
 
 
-def test_a_record_longer_than_the_window_is_named_by_score(windowed, tmp_path, capsys):
-    path = tmp_path / "pairs.jsonl"
-    files.write_jsonl(path, [{"question": "What is 1 + 1?", "answer": "2"}])
-    assert main(["score", "--base", windowed, "--in", str(path), "--out", str(tmp_path / "out.jsonl")]) == 2
-    assert re.search(rf"line 1: takes \d+ tokens; the model reads at most {WINDOW}\n", capsys.readouterr().err)
+def test_a_record_longer_than_the_window_is_named_by_a_judge(windowed, tmp_path, capsys):
+    with pytest.raises(BadInput, match=rf"record 1: takes \d+ tokens; the model reads at most {WINDOW}"):
+        list(orce.load_judge(base=windowed)([{"question": "What is 1 + 1?", "answer": "2"}]))
 
 
 @pytest.fixture
@@ -296,8 +294,12 @@ def folder(tiny, tmp_path) -> Path:
 def test_a_model_without_a_chat_template_is_refused_in_one_line(folder, tmp_path, capsys):
     (folder / "chat_template.jinja").unlink()
     files.write_jsonl(tmp_path / "pairs.jsonl", [{"question": "What is 1 + 1?", "answer": "2"}])
-    assert main(["score", "--base", str(folder), "--in", str(tmp_path / "pairs.jsonl")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
+    out = str(tmp_path / "out.jsonl")
+    assert (
+        main(["measure", str(tmp_path / "pairs.jsonl"), "--model", str(folder), "--methods", "vanilla", "--out", out])
+        == 2
+    )
+    line = capsys.readouterr().err.splitlines()[-1]
     assert f"{folder}: its tokenizer has no chat template; take the instruction-tuned version" in line
     with pytest.raises(BadInput, match="no chat template"):  # vllm, before it is started
         engines.longest(settings_of(folder) | {"name": "vllm"}, LONG, 12)

@@ -205,17 +205,6 @@ def of_table(lines: list[dict], rows: list[str]) -> Said:
     return said
 
 
-def by_score(kind: Kind, labels: list[Label], rows: list[str]) -> Said:
-    """Of the rows that need nothing but samples, as this command computes no others."""
-    files.write_jsonl("q.jsonl", records(kind, labels))
-    said: Said = {}
-    for row in (row for row in rows if row in KNOWN):
-        words = ["score", "--method", row, "--task", kind.task, "--in", "q.jsonl", "--out", "o.jsonl"]
-        assert main(words) == 0
-        said[row] = [(line["answer"], line["confidence"]) for line in files.read_jsonl("o.jsonl")]
-    return said
-
-
 def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model = NONE) -> dict[str, Said]:
     """The rows of one run of the workflow, which has a data set and a model for each way of labelling."""
     root = Path(new_folder()).absolute()
@@ -319,7 +308,6 @@ def one_by_one(door: Callable[..., Said]) -> Callable[..., dict[str, Said]]:
 DOORS: dict[str, Callable[..., dict[str, Said]]] = {
     "python": one_by_one(by_python),
     "measure": one_by_one(by_measure),
-    "score": one_by_one(by_score),
     "configuration": by_configuration,
 }
 
@@ -498,8 +486,8 @@ def test_samples_that_never_agree_are_told_in_one_line_at_every_door(answers, ti
     assert repr(table).count(APART) == times
     files.write_jsonl("q.jsonl", [asked])
     capsys.readouterr()
-    assert main(["score", "--method", "semantic_entropy", "--in", "q.jsonl", "--out", "o.jsonl"]) == 0
-    assert capsys.readouterr().err.count(APART) == times
+    assert main(["measure", "q.jsonl", "--methods", "semantic_entropy", "--out", "o.jsonl"]) == 0
+    assert capsys.readouterr().out.count(APART) == times
     fields = {"id": "id", "question": "question", "answer": "reference"}
     spec = {"task": "qa", "source": {"path": "q.jsonl"}, "fields": fields}
     given = {"m": {"label": "M", "source": {}}}

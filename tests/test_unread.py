@@ -110,17 +110,17 @@ def test_confidence_says_below_its_table_how_many_were_unread(lacking, says, fol
 
 
 @DOORS
-def test_score_says_how_many_were_unread(lacking, says, folder, capfd):
+def test_given_confidences_say_how_many_were_unread(lacking, says, folder, capfd):
     records = [
         {"question": f"Question {i}?", "answer": "Lima", "correct": i % 2 == 0, "confidence": None if i in lacking else i / 20}
         for i in range(20)
     ]  # fmt: skip
     files.write_jsonl("in.jsonl", records)
-    assert main(["score", "--method", "given", "--in", "in.jsonl", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
-    (line,) = (line for line in capfd.readouterr().err.splitlines() if "20 items" in line)
+    assert main(["measure", "in.jsonl", "--methods", "given", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
+    (line,) = (line for line in capfd.readouterr().err.splitlines() if "given: accuracy" in line)
     assert (says in line) if says else "unread" not in line
     assert ("brier" in line) == (says != ALL_UNREAD)
-    without_metrics_where_all_are_unread(json.loads(Path("m.json").read_text()), says)
+    without_metrics_where_all_are_unread(json.loads(Path("m.json").read_text())["given"], says)
 
 
 @DOORS

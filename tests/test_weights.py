@@ -198,8 +198,8 @@ def test_the_command_line_ends_with_the_line_alone_and_writes_nothing(folders, c
     for words in (
         ["measure", "--model", "missing", "asked.jsonl", *options],
         ["measure", "--model", "untied", "one.jsonl", "--judge", "half", *options],
-        ["score", "--model", "prefix", "--in", "one.jsonl", *options],
-        ["score", "--model", "misnamed", "--in", "one.jsonl", *options],
+        ["measure", "one.jsonl", "--judge", "prefix", *options],
+        ["measure", "one.jsonl", "--judge", "misnamed", *options],
     ):
         assert main(words) == 2
         (line,) = capfd.readouterr().err.splitlines()

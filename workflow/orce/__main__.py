@@ -20,7 +20,7 @@ from orce.errors import BadInput, explain
 from orce.runtime import process
 from orce.runtime.process import say
 
-TYPED = ("measure", "score", "plan", "compare", "show")  # first in the help, in this order
+TYPED = ("measure", "plan", "compare", "show")  # first in the help, in this order
 # Steps of the workflow whose models the rule `fetch` has brought; a grader's NLI model is none of these.
 LOADING = (
     "sample",

@@ -1,73 +1,66 @@
-"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See
-docs/measure.md.
+"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See docs/measure.md.
 
-A call is a run of the workflow with one data set and one model, in a folder of its own, without
-Snakemake.
+A call is a run of the workflow with one data set and one model, in a folder of its own, without Snakemake.
 """
 
 import contextlib
 import difflib
 import json
 import os
-import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, cast, get_args, get_type_hints
-
-from msgspec import UNSET
+from typing import Annotated, Any, Literal, cast
 
 from orce import stages, tasks
+from orce.apps import questions as brought
 from orce.apps.run_here import Run
-from orce.apps.table import Table, writable
+from orce.apps.table import RESERVED, Table, check_wanted, labelled_records, writable
 from orce.artefacts import files, store, tables
 from orce.config import cells, check, picking
 from orce.errors import BadInput, public
 from orce.judge import judge as judges
+from orce.judge.judge import READOUTS
 from orce.methods import Method, Registry
+from orce.methods.prompted import BY_TEXT
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
 from orce.metrics.definitions import ON_SCREEN
 from orce.runtime import process
-from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.settings import load
-from orce.settings.schema import Config, Dataset
+from orce.settings.schema import Config
 from orce.stages import state
 from orce.tasks import qa
-from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
+from orce.tasks.rows import Question, Record
 
-DATASET = "questions"
-FIT = "fit"
-MODEL = "model"
-JUDGE = "judge"
-GRADER = "grader"
+DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
 CELL = cells.Cell(DATASET, MODEL)
-EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
-COLUMNS = ("id", "question", "answer", "correct")  # of the table, beside the methods
-# of all questions, or of none
-PRESENT = {"answers": "samples", "references": "labelled", "choices": "options"}
-JUDGEMENTS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
+GIVEN = "given"  # the row of the confidences that the questions come with
+# What these files in a run's folder hold: answers made already, and confidences.
+ANSWERS_FILE, CONFIDENCES_FILE = "given.jsonl", "given-confidences.jsonl"
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
 
 
 @process.missing_extra_is_bad_input()
 def confidence(
     model: Annotated[
-        str | Path | None, "folder, hub id (ID or ID@REVISION), or address of a server"
+        str | Path | None,
+        "folder, hub id (ID or ID@REVISION), or address of a server; none for rows that need no model",
     ],
     questions: Questions,
     methods: Annotated[
         Sequence[str] | None, {"type": str, "help": "a,b: names, or paths of Python files"}
     ] = None,
-    answers: Sequence[Any] | None = None,
-    labels: Sequence[Any] | None = None,
+    answers: Iterable[Any] | None = None,
+    labels: Iterable[Any] | None = None,
     *,
     fields: Annotated[tables.Fields | None, tables.OPTION] = None,
     server_model: Annotated[str | None, "the model's name on the server"] = None,
     equality: Annotated[
         str | None, "when two answers are the same: contains for sentences, numeric, ..."
     ] = None,
+    limit: Annotated[int | None, "the first so many questions alone"] = None,
     fit: Annotated[
         Questions, {"type": str, "help": "labelled questions to fit probe, NAME+platt, ... on"}
     ] = None,
@@ -75,8 +68,11 @@ def confidence(
         str | None, "a model asked which answers mean the same, and which are right"
     ] = None,
     judge: Annotated[
-        str | Path | None, "folder of a trained confidence LLM: the row `judge`"
+        str | Path | None, "folder or hub id of a trained confidence LLM: the row `judge`"
     ] = None,
+    readout: Annotated[
+        Literal["stated", "mean", "mode"], "what the judge's confidence is (default: stated)"
+    ] = "stated",
     folder: Annotated[
         str | Path | None, "keeps what is finished (default: --out with .work for its ending)"
     ] = None,
@@ -105,103 +101,92 @@ def confidence(
 ) -> Table:
     """How sure `model` is of its answers to `questions`, by each of `methods` (docs/measure.md).
 
-    questions: texts, mappings with `question`, or the path of a file. A mapping may have id,
-    context, choices, reference (an accepted answer, or a list), and answer or answers, which are
-    given then. fields: the columns that these stand in. answers: one a question, a text, a list of
-    samples or a mapping as in orce.given.records; without them the model is sampled, K times and
-    once greedily. labels: one a question, the accepted answer or a list of them, or true or false
-    of a given answer. The other arguments are the configuration's keys of that name, with the same
-    defaults, and the workflow's own steps compute the numbers.
+    questions: texts, mappings with `question`, what holds such rows in a program, or the path of a file. A mapping may have id,
+    context, choices, reference (an accepted answer, or a list), answer or answers, which are given then, and confidence. fields:
+    the columns that these stand in; the other columns keep their names. answers: one a question, a text, a list of samples or a
+    mapping as in orce.given.records; without them the model is sampled, K times and once greedily. labels: one a question, the
+    accepted answer or a list of them, or true or false of a given answer or of each of its samples; None where there is none.
+    The other arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute
+    the numbers. Raises BadInput, in one line, before a model is asked where that is possible.
     """
     if isinstance(methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
-    if not methods:
-        methods = ["agreement"] if server_model else [] if judge else ["likelihood", "agreement"]
-    asked = read_questions(questions, fields, answers, labels, task)
-    known = [] if fit is None else read_questions(fit, fields, task=task)
-    _complete(asked, known, equality, task)
-    has_answers = asked[0].samples is not None
-    has_labels = asked[0].labelled
-    task = task or ("choice" if asked[0].options else "qa")
-    place = str(model or "")
-    grader_is_served = group_by is not None and "://" in group_by
-    source = _source(place, server_model if "://" in place or not grader_is_served else None)
-    specs: dict[str, Record] = {}
-    for name in dict.fromkeys(methods):
-        row = Path(name).stem if name.endswith(".py") else name
-        if row in (*specs, *COLUMNS, *([JUDGE] if judge else [])):
-            raise BadInput(
-                f"{name}: the table has another column {row!r}; rename the file of the method"
-            )
-        specs[row] = {"module": name} if name.endswith(".py") else {}
-    for name, values in (settings or {}).items():
-        if name not in specs:
-            raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(specs)}")
-        specs[name] |= values
-    registry = Registry({name: spec for name, spec in specs.items() if "+" not in name})
-    leaves = [leaf for name in specs for leaf in _leaves(registry, name, bool(known))]
-    rows = {leaf: _usable(registry, leaf, source, [*asked, *known]) for leaf in leaves}
+    if readout not in READOUTS:
+        raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
+    asked = brought.read(questions, fields, answers, labels, task, limit)
+    known = [] if fit is None else brought.read(fit, fields, task=task)
+    brought.complete(asked, known, equality, task)
+    models = _models(model, server_model, group_by)
+    names = methods or _usual_methods(asked, models[MODEL], judge)
+    rows = _rows(names, settings or {}, models[MODEL], has_judge=judge is not None)
     with contextlib.ExitStack() as stack:
         root = Path(
             stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder
         ).resolve()
         stack.enter_context(_speed(chunk=chunk, batch_tokens=batch_tokens))
-        spec: Record = {
+        if GIVEN in rows:
+            rows[GIVEN] = {"path": str(root / CONFIDENCES_FILE), "label": GIVEN}
+        registry = Registry({name: spec for name, spec in rows.items() if "+" not in name})
+        leaves = _leaves(registry, rows, models[MODEL], asked, known)
+        reads_questions = judge or group_by or not all(map(_needs_no_model, leaves.values()))
+        brought.name_the_nameless([*asked, *known], bool(reads_questions))
+        answer_llm: Record = {
             "label": MODEL,
-            "source": source,
+            "source": models[MODEL],
             "template_kwargs": template_kwargs or {},
             "shots": shots,
+            "trains": any(method.states for method in leaves.values()),  # on questions to fit on
         }
-        spec["trains"] = any(row.states for row in rows.values())  # on questions to fit on
+        has_answers = asked[0].samples is not None
         if has_answers:
-            spec["answers"] = {"path": str(root / "given.jsonl")}
-            files.write_jsonl(
-                spec["answers"]["path"],
-                [_given(question.judgeable()) for question in (*asked, *known)],
-            )
-        if "server" in source and any(method.reads for method in rows.values()):
-            spec["api"] = {"logprobs": True}
-        sampled = {
-            "samples": samples,
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_tokens": max_tokens,
-        }
-        models = {MODEL: spec}
-        grading = None
-        if group_by:
-            grader = _source(group_by, server_model if "://" in group_by else None)
-            models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
-            asks = {"model": GRADER, "group": "grader", "grades": bool(asked[0].reference)}
-            grading = {"group": "nli", "nli": grader} if _classifies(grader) else asks
+            answer_llm["answers"] = {"path": str(root / ANSWERS_FILE)}
+        if "server" in models[MODEL] and any(method.reads for method in leaves.values()):
+            answer_llm["api"] = {"logprobs": True}
+        task = task or ("choice" if asked[0].options else "qa")
         config = _configuration(
-            seed, engine, task, models, grading, sampled, registry, [*specs] or ["agreement"]
+            {MODEL: answer_llm},
+            grader=models.get(GRADER),
+            grades=any(question.reference for question in asked),
+            registry=registry,
+            rows=[*rows] or ["agreement"],
+            task=task,
+            seed=seed,
+            engine=engine,
+            sampled={
+                "samples": samples,
+                "temperature": temperature,
+                "top_p": top_p,
+                "max_tokens": max_tokens,
+            },
         )
-        if local := [
-            name
-            for name, spec in models.items()
-            if spec["source"] and "server" not in spec["source"]
-        ]:
-            _choose_device(config, local, device, dtype)
-        if not has_answers and not any(
-            row.compares or not row.logprobs_suffice for row in rows.values()
-        ):
+        if not has_answers and not any(map(_reads_samples, leaves.values())):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
-        # a probe: of the next two
-        prompts = {cells.prompts(DATASET, "test"): asked, cells.prompts(FIT, "test"): known}
-        prompts |= {
-            cells.prompts(DATASET, "sft"): known[::2],
-            cells.prompts(DATASET, "rl"): known[1::2],
-        }
-        for file, some in prompts.items():
-            store.write(root / file, [question.example(task) for question in some], {"task": task})
+        _choose_device(config, device, dtype)
         weights = None if judge is None else judges.local_folder(str(judge))
-        if weights:
+        if weights is not None:
             judges.check_weights(weights, config.device)
-        return _table(root, config, registry, [*specs], weights, has_labels)
+        _write_questions(root, asked, known, task)
+        run = Run(config, root)
+        confidences = {name: run.confidences(CELL, name) for name in rows}
+        if weights is not None:
+            confidences[JUDGE] = _by_judge(run, weights, readout)
+        return _table(run, confidences, {question.id: question for question in asked})
 
 
-# What is asked for, as a configuration
+# What is asked for
+
+
+def _models(model: str | Path | None, server_model: str | None, group_by: str | None) -> Record:
+    """The sources of the model and, where there is one, of the grader; {} where no model is needed."""
+    place = str(model or "")
+    grader_is_served = group_by is not None and "://" in group_by
+    is_served = "://" in place
+    models = {
+        MODEL: _source(place, server_model if is_served or not grader_is_served else None),
+    }
+    if group_by:
+        models[GRADER] = _source(group_by, server_model if grader_is_served else None)
+    return models
 
 
 def _source(model: str, server_model: str | None) -> Record:
@@ -218,26 +203,69 @@ def _source(model: str, server_model: str | None) -> Record:
     return judges.as_source(model) if model else {}  # of answers that are given
 
 
-def _leaves(registry: Registry, name: str, labelled: bool) -> list[str]:
-    """The methods that a row is computed from: itself, or those of a calibration or a combination."""
-    derived = "+" in name or "of" in registry.given.get(name, {})
-    alone = name in registry.names() and registry.get(name)
-    if (
-        alone
-        and alone.calibrates
-        or not labelled
-        and (registry.fitted(name) if derived else alone and alone.states)
-    ):
+def _usual_methods(
+    asked: list[Question], source: Record, judge: str | Path | None
+) -> Sequence[str]:
+    """The methods where none is named."""
+    if any("confidence" in question.more for question in asked):
+        return [GIVEN]
+    if judge is not None:
+        return []
+    return ["agreement"] if "server" in source or not source else ["likelihood", "agreement"]
+
+
+def _rows(
+    names: Sequence[str], settings: Mapping[str, Any], source: Record, has_judge: bool
+) -> dict[str, Record]:
+    """{row: what the configuration says of its method}, in the order of the names, each once."""
+    rows: dict[str, Record] = {}
+    for name in dict.fromkeys(names):
+        is_file = name.endswith(".py")
+        row = Path(name).stem if is_file else name
+        if row in (*rows, *RESERVED, *([JUDGE] if has_judge else [])):
+            raise BadInput(
+                f"{name}: the table has another column {row!r}; rename the file of the method"
+            )
+        rows[row] = {"module": name} if is_file else {}
+        if "server" in source and name in BY_TEXT:
+            rows[row] = {"module": BY_TEXT[name]}
+    for name, values in settings.items():
+        if name not in rows:
+            raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(rows)}")
+        rows[name] |= values
+    return rows
+
+
+def _leaves(
+    registry: Registry,
+    rows: Iterable[str],
+    source: Record,
+    asked: list[Question],
+    known: list[Question],
+) -> dict[str, Method]:
+    """The methods that the rows are computed from: themselves, or those of a calibration or a combination. Raises BadInput for
+    one that cannot be computed here."""
+    names = [leaf for row in rows for leaf in _leaves_of(registry, row, bool(known))]
+    return {name: _usable(registry, name, source, [*asked, *known]) for name in names}
+
+
+def _leaves_of(registry: Registry, name: str, has_labels: bool) -> list[str]:
+    """The methods that one row is computed from. Raises BadInput for a row that is fitted, where there is nothing to fit on."""
+    is_derived = "+" in name or "of" in registry.given.get(name, {})
+    method = registry.get(name) if not is_derived and name in registry.names() else None
+    needs_fit = registry.fitted(name) if is_derived else method and method.states
+    if (method and method.calibrates) or (needs_fit and not has_labels):
         ways = "orce.calibrate(confidences, correct) maps a column; fit=FILE (--fit) fits METHOD+platt, probe, ..."
         raise BadInput(f"{name!r} is fitted on labels: {ways}")
-    return registry.leaves(name) if derived else [name]
+    return registry.leaves(name) if is_derived else [name]
 
 
 def _usable(registry: Registry, name: str, source: Record, asked: list[Question]) -> Method:
     """The method. Raises BadInput for one that cannot be computed here, and says why."""
-    # the last one without a training
+    # without a training
     usable = [*registry.names("measured"), *registry.names("prompted"), "vanilla"]
     usable += [probe for probe in registry.names("fitted") if registry.get(probe).states]
+    usable += [GIVEN]
     if name not in usable and name in registry.names():
         raise BadInput(
             f"{name!r} needs a training, which the workflow runs; name the trained folder: judge=FOLDER"
@@ -248,28 +276,117 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
         raise BadInput(
             f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file"
         )
+    if name == GIVEN:
+        if not any("confidence" in question.more for question in asked):
+            raise BadInput(
+                "given: no question has a key 'confidence'; name its column (--fields confidence=COLUMN), "
+                "or a method that computes one"
+            )
+        return registry.get(name)
     method = registry.get(name)
     has_answers = asked[0].samples is not None
-    if "server" in source and (
-        not method.logprobs_suffice or method.states or method.kind == "stated"
-    ):
-        weights = "reads the model's own weights"
-        texts = "asks the model for the probabilities of given texts"
-        what = f"{texts if method.reads else weights}, which a server does not give"
-        raise BadInput(f"{name} {what}; name a folder or hub id as the model")
-    if (
-        has_answers
-        and method.compares
-        and any(len(question.samples or ()) < 2 for question in asked)
-    ):
-        raise BadInput(
-            f"{name} compares several samples of a question; give lists of texts as answers, or none"
-        )
+    if "server" in source:
+        _check_served(name, method, has_answers)
+    if has_answers and method.compares:
+        _check_compared(name, method, asked)
     if not source and not (has_answers and method.compares):
         raise BadInput(
             f"{name} needs the model: its folder, its hub id, or a server's address with server_model"
         )
     return method
+
+
+def _check_served(name: str, method: Method, has_answers: bool) -> None:
+    """Raises BadInput for a method that a server cannot serve."""
+    if method.states:
+        reason = "reads the hidden states of the model, which a server does not give"
+    elif not method.logprobs_suffice:
+        reason = "asks the model for the probabilities of given texts, which a server does not give"
+    elif method.reads and has_answers:
+        reason = (
+            "is a probability of tokens that a server tells of its own replies alone, and these answers are given; "
+            "vanilla, linguistic and p_true ask it about given answers"
+        )
+    elif method.kind == "stated":
+        reason = "reads the model's own weights, which a server does not give"
+    else:
+        return
+    raise BadInput(f"{name} {reason}; name a folder or hub id as the model")
+
+
+def _check_compared(name: str, method: Method, asked: list[Question]) -> None:
+    """Raises BadInput where a method that compares samples has one alone, or chooses one of which no label says anything."""
+    for question in asked:
+        if len(question.samples or ()) < 2:
+            raise BadInput(
+                f"{name} compares several samples of a question; give lists of texts as answers, or none"
+            )
+        if method.state and brought.judges_one(question):
+            raise BadInput(
+                f"{question.where}: {name} chooses one of the answers, and 'correct' is of one alone; "
+                "give true or false for each, or a reference"
+            )
+
+
+def _needs_no_model(method: Method) -> bool:
+    return method.compares or method.kind == "external"
+
+
+def _reads_samples(method: Method) -> bool:
+    """Whether a method reads the K samples, and not the greedy answer alone."""
+    return method.compares or not method.logprobs_suffice
+
+
+# The same, as a configuration
+
+
+def _configuration(
+    models: Record,
+    grader: Record | None,
+    grades: bool,
+    registry: Registry,
+    rows: list[str],
+    task: str,
+    seed: int,
+    engine: str,
+    sampled: Record,
+) -> Config:
+    """The paper's configuration with one data set, one to fit on, and the models, checked as any other.
+
+    grader: the source of the model that compares answers; grades: whether it also says which are right.
+    """
+    grading = None
+    if grader is not None:
+        models = models | {GRADER: {"label": GRADER, "source": grader, "trains": False}}
+        is_nli = _classifies(grader)
+        grading = (
+            {"group": "nli", "nli": grader}
+            if is_nli
+            else {"model": GRADER, "group": "grader", "grades": grades}
+        )
+    dataset: Record = {"task": task, "source": {}, "grading": "grader" if grading else "exact"}
+    if task in ("qa", "choice"):
+        dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
+    asked = {
+        "calibrate_on": FIT,
+        "splits": {name: {"from": name} for name in ("test", "sft", "rl")},
+    }
+    fit = {"confidence_from": DATASET, "splits": {"test": {"from": FIT}}}
+    paper = load.read_mapping(check.PAPER)
+    table = {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": rows}
+    own = {
+        "seed": seed,
+        "device": "cpu",
+        "engine": paper["engine"] | {"name": engine},
+        "answers": paper["answers"] | sampled,
+        "datasets": {DATASET: dataset | asked, FIT: dataset | fit},
+        "models": models,
+        "grading": grading,
+        "methods": registry.given,
+        "tables": {"asked": table},
+        "paper_tables": ["asked"],
+    }
+    return check.check(paper | own)
 
 
 def _classifies(source: Record) -> bool:
@@ -280,43 +397,13 @@ def _classifies(source: Record) -> bool:
     return language_model.classifies(source)
 
 
-def _configuration(
-    seed: int, engine: str, task: str, models: Record, grading: Record | None, sampled: Record, registry: Registry,
-    rows: list[str],
-) -> Config:  # fmt: skip
-    """The paper's configuration with one data set, one to fit on, and the models, checked as any
-    other.
-    """
-    dataset: Record = {"task": task, "source": {}, "grading": "grader" if grading else "exact"}
-    if task in ("qa", "choice"):
-        dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
-    asked = {
-        "calibrate_on": FIT,
-        "splits": {name: {"from": name} for name in ("test", "sft", "rl")},
-    }
-    fit = {"confidence_from": DATASET, "splits": {"test": {"from": FIT}}}
-    paper = load.read_mapping(check.PAPER)
-    own = {
-        "seed": seed,
-        "device": "cpu",
-        "engine": paper["engine"] | {"name": engine},
-        "answers": paper["answers"] | sampled,
-        "datasets": {DATASET: dataset | asked, FIT: dataset | fit},
-        "models": models,
-        "grading": grading,
-        "methods": registry.given,
-        "tables": {
-            "asked": {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": rows}
-        },
-        "paper_tables": ["asked"],
-    }
-    return check.check(paper | own)
-
-
-def _choose_device(config: Config, local: list[str], device: str | None, dtype: Any) -> None:
-    """Choose the device and number format. Raises BadInput, before anything runs, for a local model
-    that is not there or whose weights are not whole.
-    """
+def _choose_device(config: Config, device: str | None, dtype: Any) -> None:
+    """Choose the device and number format, where a model has weights here. Raises BadInput, before anything runs, for a local
+    model that is not there or whose weights are not whole."""
+    sources = [model.source for model in config.models.values()]
+    local = [source for source in sources if source and "server" not in source]
+    if not local:
+        return
     from transformers.utils import logging
 
     from orce.llm import language_model
@@ -324,8 +411,8 @@ def _choose_device(config: Config, local: list[str], device: str | None, dtype: 
     logging.disable_progress_bar()  # orce.runtime.process reports progress
     config.device = cast(Any, language_model.device_or_free(device))
     config.dtype = dtype or ("float32" if config.device == "cpu" else "bfloat16")
-    for name in local:
-        language_model.check_weights(config.models[name].source)
+    for source in local:
+        language_model.check_weights(source)
 
 
 @contextlib.contextmanager
@@ -342,217 +429,150 @@ def _speed(**fast: int) -> Iterator[None]:
         os.environ.update({} if before is None else {process.SPEED: before})
 
 
+def _write_questions(root: Path, asked: list[Question], known: list[Question], task: str) -> None:
+    """Write what the stages read: the frozen prompts, and the answers and confidences that came with them."""
+    prompts = {
+        cells.prompts(DATASET, "test"): asked,
+        cells.prompts(FIT, "test"): known,
+        # a probe is fitted on these two
+        cells.prompts(DATASET, "sft"): known[::2],
+        cells.prompts(DATASET, "rl"): known[1::2],
+    }
+    for file, questions in prompts.items():
+        store.write(root / file, [question.example(task) for question in questions], {"task": task})
+    every = [*asked, *known]
+    if asked[0].samples is not None:
+        files.write_jsonl(root / ANSWERS_FILE, map(brought.answers_given, every))
+    if any("confidence" in question.more for question in every):
+        files.write_jsonl(root / CONFIDENCES_FILE, map(brought.confidence_given, every))
+
+
 # The run
 
 
-def _table(
-    root: Path,
-    config: Config,
-    registry: Registry,
-    methods: list[str],
-    weights: Path | None,
-    has_labels: bool,
-) -> Table:
-    """The table of a run in the folder `root`, which has the questions. weights: of the judge."""
-    prompts = root / cells.prompts(DATASET, "test")
-    task = config.datasets[DATASET].task
-    run = Run(config, root)
-    samples = run.path(CELL, "samples.jsonl")
-    if config.models[MODEL].answers or weights:
+def _by_judge(run: Run, weights: Path, readout: stages.Readout) -> str:
+    """The confidences of a confidence LLM that another run has trained, in the greedy answers of this one."""
+    out = run.path(CELL, f"{JUDGE}/confidences.jsonl")
+    settings = state.StateSettings(
+        reader=picking.READER,
+        task=run.config.datasets[DATASET].task,
+        label=f"{JUDGE} {DATASET}",
+        model=judges.model_settings(weights, device=run.config.device),
+        mode=readout == "mode",
+    )
+    samples = run.samples(CELL)
+    with store.recording_inputs():
+        state.run(settings, run.test(CELL), samples, out, str(weights), readout=readout)
+    return out
+
+
+def _table(run: Run, confidences: dict[str, str], asked: dict[str | None, Question]) -> Table:
+    """The table of a run. confidences: {row: its file}; asked: by id."""
+    if run.config.models[MODEL].answers:
         run.samples(CELL)
-    rows = {name: run.confidences(CELL, name) for name in methods}
-    if weights:  # by a trained confidence LLM of another run
-        rows[JUDGE] = str(root / CELL.confidences(JUDGE))
-        loaded = judges.model_settings(weights, device=config.device)
-        settings = state.StateSettings(
-            reader=picking.READER, task=task, label=f"{JUDGE} {DATASET}", model=loaded
-        )
-        with store.recording_inputs():
-            state.run(settings, str(prompts), samples, rows[JUDGE], str(weights), readout="stated")
-    stated = {name: store.read(path) for name, path in rows.items()}
-    sampled = store.read(samples) if samples in run.made else []
-    greedy = {line["id"]: line["greedy"] for line in sampled if "greedy" in line}
-
-    def answer(record: Record) -> Record:
-        return {"answer": record["answer"]} | (
-            {"correct": bool(record["correct"])} if has_labels else {}
-        )
-
+    path = run.path(CELL, "samples.jsonl")
+    sampled = store.read(path) if path in run.made else []
+    samples = {line["id"]: line for line in sampled if "greedy" in line}
+    stated = {name: store.read(file) for name, file in confidences.items()}
+    examples = stages.read_prompts(run.test(CELL))
     records = []
-    examples = stages.read_prompts(str(prompts))
-    for i, asked in enumerate(examples):
-        mine = {name: lines[i] for name, lines in stated.items()}
-        main = greedy.get(asked["id"]) or next(iter(mine.values()))
-        record = {"id": asked["id"], "question": asked["question"], **answer(main)}
-        record["confidence"] = {name: line["confidence"] for name, line in mine.items()}
+    for i, example in enumerate(examples):
+        question = asked[example["id"]]
+        lines = {name: rows[i] for name, rows in stated.items()}
+        greedy = samples.get(example["id"], {}).get("greedy")
+        main = greedy or next(iter(lines.values()))
+        record: Record = {"id": example["id"], "question": example["question"]}
+        record |= _answer(main, question.labelled)
+        if greedy and greedy["raw"] not in ("", greedy["answer"]):
+            record["reply"] = greedy["raw"]
+        record["confidence"] = {name: line["confidence"] for name, line in lines.items()}
         own = {
-            name: answer(mine[name])
-            for name in methods
-            if registry.answers_scored(name) != {"greedy"}
+            name: _answer(line, question.labelled)
+            for name, line in lines.items()
+            if _is_own(run.registry, name, line, main)
         }
-        records.append(record | ({"own": own} if own else {}))
-    table = Table(records, [*rows])
-    for name in table.methods:
-        if unread := signs.unread_line(table.confidence(name).count(None), len(records)):
-            table.hints.append(f"{name}: {unread}")
-    pairs = zip(records, examples, strict=True) if has_labels and task == "qa" else ()
-    wrong = [(record["answer"], example) for record, example in pairs if not record["correct"]]
-    near = sum(qa.holds(str(text or ""), example) is not None for text, example in wrong)
-    right = len(records) - len(wrong)
-    if near > right:
-        counted = f"{right} of {len(records)} right; {near} wrong answers contain the reference"
-        table.hints.append(
-            f'{counted}: --equality contains (equality="contains") counts them as right'
-        )
-    if config.grading is None and BY_MEANING.intersection(registry.bottom(methods)):
-        answers_of = {line["id"]: line["answers"] for line in sampled if "greedy" in line}
-        if all_apart(
-            [(answers_of[example["id"]], example) for example in examples], tasks.get(task)
-        ):
-            table.hints.append(APART)
+        if own:
+            record["own"] = own
+        records.append(record | _others(question, record))
+    table = Table(records, [*confidences])
+    table.hints += _hints(run, table, examples, samples)
     return table
 
 
-# Questions, answers and labels as people have them
+def _answer(line: Record, is_labelled: bool) -> Record:
+    correct = {"correct": bool(line["correct"])} if is_labelled else {}
+    return {"answer": line["answer"]} | correct
 
 
-def read_questions(
-    questions: Questions,
-    fields: tables.Fields | None,
-    answers: Any = None,
-    labels: Any = None,
-    task: str | None = None,
-) -> list[Question]:
-    """Every question, with an answer and a reference where they are known. Raises BadInput naming
-    the question.
-    """
-    if not isinstance(questions, str | Path):
-        held = tables.held(questions)
-        if not isinstance(held, list):
-            raise BadInput(f"questions is {short(questions)}; a single question is a list of one")
-        rows = [(f"question {i}", question) for i, question in enumerate(held, 1)]
-    elif Path(questions).is_file():
-        rows = tables.read(Path(questions))
-    else:
-        alone = f"a single question is a list of one: [{str(questions)!r}]"
-        raise BadInput(f"{str(questions)!r}: no such file of questions; {alone}")
-    if not rows:
-        raise BadInput(
-            "no questions; expected a list of texts or of mappings, or the path of a file"
-        )
-    columns = []
-    for name, values in (("answers", answers), ("labels", labels)):
-        held = [UNSET] * len(rows) if values is None else tables.held(values)
-        if not isinstance(held, list) or len(held) != len(rows):
-            count = len(held) if isinstance(held, list) else "a text"
-            raise BadInput(f"{name}: expected {len(rows)}, one for each question, found {count}")
-        columns.append(held)
-    asked = [
-        _question(row, answer, label, fields, task)
-        for row, answer, label in zip(rows, *columns, strict=True)
+def _is_own(registry: Registry, name: str, line: Record, main: Record) -> bool:
+    """Whether a row judges another answer than the table's."""
+    if name == JUDGE:
+        return False
+    if registry.find(name).kind == "external":
+        return line["answer"] != main["answer"]
+    return registry.answers_scored(name) != {"greedy"}
+
+
+def _others(question: Question, record: Record) -> Record:
+    """What a question's row has beside the keys that are read or made: it stays in the table."""
+    taken = {*brought.KEYS, *record}
+    return {key: value for key, value in question.more.items() if key not in taken}
+
+
+def _hints(run: Run, table: Table, examples: list[Any], samples: Record) -> list[str]:
+    """What is to be said below the table."""
+    hints = []
+    task = run.config.datasets[DATASET].task
+    for name in table.methods:
+        if unread := signs.unread_line(table.confidence(name).count(None), len(table)):
+            hints.append(f"{name}: {unread}")
+    if empty := sum(record["answer"] is None for record in table):
+        hints.append(f"{empty} of {len(table)} answers are empty, or none could be read in them")
+    by_tokens = [
+        name
+        for name in run.registry.bottom(name for name in table.methods if name != JUDGE)
+        if "logprobs" in run.registry.get(name).reads
     ]
-    _refuse_words(asked, columns[1] if labels is not None else [])
-    return asked
-
-
-def _complete(
-    asked: list[Question], known: list[Question], equality: str | None, task: str | None
-) -> None:
-    """Give ids and the equality to those without. Raises BadInput where questions lack what others
-    have, or cannot be compared.
-    """
-    for split, some in {"test": asked, FIT: known}.items():
-        for number, question in enumerate(some):
-            question.id = question.id or f"{split}-{number}"
-            question.more = ({"equality": equality} if equality else {}) | question.more
-            if (kind := question.more.get("equality", "exact")) not in EQUALITIES:
-                raise BadInput(
-                    f"{question.where}: equality is {kind!r}; expected {', '.join(EQUALITIES)}"
-                )
-            qa.require(kind)
-            if task in (None, "qa") and question.reference and not question.options:
-                qa.comparable(f"{question.where}: reference", question.reference, kind)
-    every = [*asked, *known]
-    files.unique_ids(
-        [{"id": question.id} for question in every], [question.where for question in every]
-    )
-    for what, key in PRESENT.items():
-        some = asked if key == "labelled" else every
-        lacking = [question.where for question in some if not getattr(question, key)]
-        if 0 < len(lacking) < len(some):
-            raise BadInput(
-                f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none"
-            )
-    if lacking := [question.where for question in known if not question.labelled]:
-        raise BadInput(f"{lacking[0]}: no reference; questions to fit on need one (fit)")
-
-
-def _question(
-    row: tables.Row, answer: Any, label: Any, fields: tables.Fields | None, task: str | None
-) -> Question:
-    where = row[0]
-    record = (
-        {"question": row[1]}
-        if isinstance(row[1], str) and fields is None
-        else tables.record(row, fields)
-    )
-    if blank(record.get("question")) or not isinstance(record["question"], str):
-        there = f"; it has {', '.join(map(str, record))}" if "question" not in record else ""
-        raise BadInput(
-            f"{where}: 'question' is {record.get('question')!r}; expected a text that is not empty{there}"
+    if by_tokens and any("reply" in record for record in table):
+        hints.append(
+            f"{', '.join(by_tokens)}: of the whole reply (`reply` in the output), not of the answer in it alone"
         )
-    # an empty cell
-    record = {key: value for key, value in record.items() if value is not None and value != ""}
-    if isinstance(answer, dict):
-        record |= answer
-    elif answer is not UNSET:
-        record |= {"answers": answer or [None]} if isinstance(answer, list) else {"answer": answer}
-    given = GIVEN & record.keys()
-    if blank(label) or (
-        label in (0, 1) and label is not bool(label) and given and "choices" not in record
-    ):
-        expected = (
-            "expected the accepted answer, or a list of them; or True or False of a given answer"
+    labelled = [
+        (record, example)
+        for record, example in zip(table, examples, strict=True)
+        if "correct" in record
+    ]
+    if 0 < len(labelled) < len(table):
+        hints.append(
+            f"{len(labelled)} of {len(table)} questions have a label: metrics are of these"
         )
-        raise BadInput(f"{where}: the label is {label!r}; {expected}")
-    if label is not UNSET:
-        record["correct" if isinstance(label, bool) else "reference"] = label
-    if "correct" in record and not given:
-        judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
-        raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
-    question = from_record(where, record, task)
-    if task == "choice" and not question.options:
-        raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
-    return question
+    if task == "qa" and (hint := _contains_hint(labelled)):
+        hints.append(hint)
+    rows = [name for name in table.methods if name != JUDGE]
+    if run.config.grading is None and BY_MEANING.intersection(run.registry.bottom(rows)):
+        answers = [(samples[example["id"]]["answers"], example) for example in examples]
+        if all_apart(answers, tasks.get(task)):
+            hints.append(APART)
+    return hints
 
 
-def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
-    """Raises BadInput if labels are words for right and wrong, which would be accepted answers that
-    no answer equals.
-    """
-    words = {label.strip().casefold() for label in labels if isinstance(label, str)}
-    texts = str([(question.samples, question.greedy) for question in asked])
-    answered = (
-        words
-        and asked[0].samples is not None
-        and words.isdisjoint(re.findall(r"\w+", texts.casefold()))
-    )
-    if answered and words <= JUDGEMENTS:
-        listed = ", ".join(sorted(words))
-        raise BadInput(
-            f"labels are {listed}, which no answer says; judgements of answers are True and False"
-        )
-
-
-def _given(question: Question) -> Record:
-    """A record of the answers already made, as orce.given.records reads it."""
-    text, right = question.greedy or (None, None)
-    greedy = {"greedy": {"answer": text, "correct": right}} if question.greedy else {}
-    marks = {} if question.judgements is None else {"correct": question.judgements}
-    return {"id": question.id, "answers": question.samples} | greedy | marks
+def _contains_hint(labelled: list[tuple[Record, Any]]) -> str:
+    """A line that names `contains`, where more wrong answers hold the reference than answers are right."""
+    wrong = [pair for pair in labelled if not pair[0]["correct"]]
+    near = sum(qa.holds(record["answer"] or "", example) is not None for record, example in wrong)
+    right = len(labelled) - len(wrong)
+    if near <= right:
+        return ""
+    counted = f"{right} of {len(labelled)} right; {near} wrong answers contain the reference"
+    return f'{counted}: --equality contains (equality="contains") counts them as right'
 
 
 # The command line
+
+# Options of the command that `confidence` has not.
+OWN_OPTIONS = {
+    "out", "metrics", "threshold_for_risk", "threshold_for_coverage", "delta", "by", "calibration",
+}  # fmt: skip
 
 
 def add_arguments(parser):
@@ -563,23 +583,80 @@ def add_arguments(parser):
     parser.add_argument(
         "--metrics", help="a JSON file for the metrics by method; the questions need references"
     )
-    stages.add_options(parser, confidence, leave=("questions", "answers", "labels"))
+    parser.add_argument(
+        "--threshold-for-risk",
+        type=float,
+        metavar="RISK",
+        help="keep answers so that at most this share of them is wrong, and mark the others for review",
+    )
+    parser.add_argument(
+        "--threshold-for-coverage",
+        type=float,
+        metavar="SHARE",
+        help="keep this share of the answers, the surest, and mark the others for review",
+    )
+    parser.add_argument(
+        "--delta", type=float, default=0.05, help="probability that the threshold may fail RISK"
+    )
+    parser.add_argument("--by", help="the method that the threshold is of (default: the first)")
+    parser.add_argument(
+        "--calibration",
+        metavar="FILE",
+        help="an output of this command with `correct`, to choose the threshold on "
+        "(default: the questions with a reference)",
+    )
+    parser.add_argument("--model", help=_help("model"))
+    stages.add_options(parser, confidence, leave=("model", "questions", "answers", "labels"))
+
+
+def _help(parameter: str) -> str:
+    return stages.unwrap_annotation(confidence.__annotations__[parameter])[1]
+
+
+def _check_decision(args: Any, asked: list[Question]) -> None:
+    """Raises BadInput, before a model is asked, for a threshold that cannot be chosen."""
+    if args.threshold_for_risk is None and args.threshold_for_coverage is None:
+        for name in ("by", "calibration"):
+            if getattr(args, name) is not None:
+                raise BadInput(f"--{name} is of a threshold; give --threshold-for-risk too")
+        return
+    check_wanted(args.threshold_for_risk, args.threshold_for_coverage, args.delta)
+    if args.calibration is not None:
+        if not Path(args.calibration).is_file():
+            raise BadInput(f"--calibration {args.calibration}: no such file")
+        source = _models(args.model, args.server_model, args.group_by)[MODEL]
+        names = args.methods or _usual_methods(asked, source, args.judge) or [JUDGE]
+        labelled_records(Path(args.calibration), args.by or names[0])
+    elif args.threshold_for_risk is not None and not any(question.labelled for question in asked):
+        raise BadInput(
+            "--threshold-for-risk is chosen on questions with a reference, and none has one; "
+            "give some of them references, or --calibration FILE"
+        )
 
 
 def run(args):
-    options = vars(args).copy()
-    out = options.pop("out")
-    metrics = options.pop("metrics")
-    if Path(out).resolve() == Path(args.questions).resolve():
-        raise BadInput(f"--out {out} is the input; name another file")
-    writable(out)
-    options["methods"] = args.methods and [name.strip() for name in args.methods.split(",")]
-    options["folder"] = args.folder or Path(out).with_suffix(".work")
+    if Path(args.out).resolve() == Path(args.questions).resolve():
+        raise BadInput(f"--out {args.out} is the input; name another file")
+    writable(args.out)
+    args.methods = args.methods and [name.strip() for name in args.methods.split(",")]
+    args.folder = args.folder or Path(args.out).with_suffix(".work")
+    args.questions = brought.read(args.questions, args.fields, task=args.task, limit=args.limit)
+    _check_decision(args, args.questions)
+    options = {name: value for name, value in vars(args).items() if name not in OWN_OPTIONS}
     table = confidence(**options)
-    table.write(out)
-    by_method = {} if metrics is None and "correct" not in table[0] else table.metrics()
+    if args.threshold_for_risk is not None or args.threshold_for_coverage is not None:
+        table.keep(
+            args.threshold_for_risk,
+            args.threshold_for_coverage,
+            args.by,
+            args.delta,
+            args.calibration,
+        )
+    table.write(args.out)
+    has_labels = any("correct" in record for record in table)
+    by_method = table.metrics() if args.metrics is not None or has_labels else {}
     for method, values in by_method.items():
         say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
-    if metrics is not None:
-        files.write_json(metrics, by_method)
+    if args.metrics is not None:
+        files.write_json(args.metrics, by_method)
     print(table)

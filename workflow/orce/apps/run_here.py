@@ -79,6 +79,7 @@ class Run:
             "prompted": self.elicited,
             "measured": self.derived,
             "stated": self.stated,
+            "external": self.imported,
             "fitted": self.probed if method.states else self.mapped,
         }[method.kind]
         return make(cell, row, method)
@@ -108,6 +109,11 @@ class Run:
         return self.stage(
             "state", cell, confidences_of(row), row, readout=self.config.evaluation.readout, **given
         )
+
+    def imported(self, cell: Cell, row: str, method: Method) -> str:
+        """As they came with the questions."""
+        given = {"prompts": self.test(cell), "samples": self.samples(cell)}
+        return self.stage("import_confidences", cell, confidences_of(row), row, **given)
 
     def probed(self, cell: Cell, row: str, method: Method) -> str:
         """By a probe, on hidden states of the questions that the confidence LLMs would be trained

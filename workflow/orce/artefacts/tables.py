@@ -35,7 +35,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have inst
 # a cell of text may hold them as JSON or as Python writes them
 LISTS = ("answers", "choices", "correct", "labels")
 # of judgements and confidences in cells of text
-JUDGEMENTS = {"true": True, "false": False, "": None}
+JUDGEMENTS = {"true": True, "false": False, "yes": True, "no": False, "": None}
 # What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
 HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
 # A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object). A text
@@ -61,13 +61,6 @@ def read(path: Path, first: int | None = None) -> list[Row]:
 def kind(path: Path) -> str:
     """The ending that says how a file is read: one of KINDS, or another, as of JSON lines."""
     return Path(re.sub(r"\.(gz|zst)$", "", path.name.lower())).suffix[1:]
-
-
-def streams(path: Path) -> bool:
-    """Whether a file has JSON lines, which can be read a piece at a time."""
-    with open(path, "rb") as handle:
-        start = next((line for line in handle if line.strip()), b"").lstrip(BLANK)
-    return kind(path) not in KINDS[1:] and not start.startswith((b"[", GZIP, ZSTD))
 
 
 @contextlib.contextmanager
@@ -326,12 +319,11 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
     text are read. Raises BadInput naming a missing column."""
     if fields is not None:
-        named = {
-            name: [value(row, name, path) for path in column]
-            if isinstance(column, list)
-            else value(row, name, column)
-            for name, column in fields.items()
-        }
+        named = {}
+        for name, column in fields.items():
+            columns = several(row[1], column)
+            cells = [value(row, name, path) for path in columns]
+            named[name] = cells if isinstance(column, list) or len(columns) > 1 else cells[0]
     elif isinstance(row[1], dict):
         named = plain(row[1])
     else:
@@ -339,8 +331,17 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     made = {name: decoded(cell) if name in LISTS else cell for name, cell in named.items()}
     for name in {"correct", "confidence"} & made.keys():
         cell = made[name]
-        made[name] = [*map(_judgement, cell)] if isinstance(cell, list) else _judgement(cell)
+        made[name] = [*map(judgement, cell)] if isinstance(cell, list) else judgement(cell)
     return made
+
+
+def several(row: Any, column: str | list[str]) -> list[str]:
+    """The columns that a field names: one, a list of them, or some with commas between ("a,b,c"), if no column is called that."""
+    if isinstance(column, list):
+        return column
+    names = [name.strip() for name in column.split(",")]
+    is_one = not isinstance(row, Mapping) or column in row or not all(names)
+    return [column] if is_one else names
 
 
 def probability(where: str, cell: Any, name: str = "confidence") -> float | None:
@@ -354,7 +355,7 @@ def probability(where: str, cell: Any, name: str = "confidence") -> float | None
     return cell
 
 
-def _judgement(cell: Any) -> Any:
+def judgement(cell: Any) -> Any:
     """True, false, a number or None from a cell of text; any other cell unchanged."""
     if not isinstance(cell, str):
         return cell

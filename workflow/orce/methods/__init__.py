@@ -33,6 +33,10 @@ def load(module: str) -> Method:
     """The method of this package with a name, or in the Python file at a path. Raises BadInput for
     what it lacks.
     """
+    from orce.methods import prompted
+
+    if module in prompted.AS_TEXT:
+        return prompted.AS_TEXT[module]
     return known()[module] if module in known() else from_path(module)
 
 

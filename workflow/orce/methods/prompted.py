@@ -10,7 +10,7 @@ from typing import Any
 
 from orce.artefacts.records import Example, Messages
 from orce.methods.method import Method
-from orce.tasks import Task
+from orce.tasks import Task, judge_prompt
 from orce.text import extract, render
 from orce.text.marks import DENIED
 
@@ -123,6 +123,33 @@ def linguistic_read(text: str, settings: Settings) -> float | None:
     return EXPRESSIONS[stated.pop()] if len(stated) == 1 else None
 
 
+def confidence_ask(
+    example: Example, answer: str | None, task: Task, settings: Settings
+) -> Messages:
+    """The prompt of the confidence LLM, for a model that replies in text alone."""
+    return judge_prompt(task, example, answer)
+
+
+def confidence_read(text: str, settings: Settings) -> float | None:
+    return extract.confidence(text)
+
+
+def p_true_ask(example: Example, answer: str | None, task: Task, settings: Settings) -> list[dict]:
+    shown = {"question": task.question(example), "answer": task.display(answer, example)}
+    return [{"role": "user", "content": render("p_true_text", **shown)}]
+
+
+def p_true_read(text: str, settings: Settings) -> float | None:
+    """1 for A, True, and 0 for B, False; None for a text that says neither or both."""
+    said = {
+        letter.upper()
+        for letter in re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|A|B)\b?", extract.plain(text))
+    }
+    words = {word.casefold() for word in re.findall(r"(?i)\b(?:true|false)\b", text)}
+    read = {letter == "A" for letter in said} or {word == "true" for word in words}
+    return float(read.pop()) if len(read) == 1 else None
+
+
 METHODS = {
     # Tian et al. (2023), Xiong et al. (2024): k guesses with probabilities; the first guess counts.
     "topk": Method(
@@ -148,3 +175,21 @@ METHODS = {
         },
     ),
 }  # fmt: skip
+
+# Methods that read the weights, for a model of which a server gives texts alone: asked about the greedy answer, and read in the
+# reply. P(True) is then 1 or 0. They are rows of `orce.confidence` under the names in BY_TEXT.
+AS_TEXT = {
+    "vanilla_text": Method(
+        "Vanilla", "prompted", ask=confidence_ask, read=confidence_read,
+        settings={
+            "max_tokens": 16,  # budget of the reply
+        },
+    ),
+    "p_true_text": Method(
+        "P(True)", "prompted", ask=p_true_ask, read=p_true_read,
+        settings={
+            "max_tokens": 16,  # budget of the reply
+        },
+    ),
+}  # fmt: skip
+BY_TEXT = {"vanilla": "vanilla_text", "p_true": "p_true_text"}

@@ -1,5 +1,5 @@
 """Questions as people bring them: the rows of a data set, from files (orce.artefacts.tables) or the
-hub, and the records of given answers, of `orce measure` and of `orce score`. Their values are read
+hub, and the records of given answers, and of `orce measure`. Their values are read
 by one rule.
 
 The hub's Parquet files are read by name, so a loading script beside them does not matter

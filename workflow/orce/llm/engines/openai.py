@@ -7,6 +7,7 @@ openai's own client would read a reply of any size and retry none that is broken
 """
 
 import asyncio
+import concurrent.futures
 import contextlib
 import email.utils
 import functools
@@ -20,7 +21,7 @@ import random
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 import httpx2
@@ -35,6 +36,7 @@ from orce.settings.stage import Source, from_mapping, to_mapping
 from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"
+ENDPOINT = "/chat/completions"  # below the server's address, which may be given with it
 CONCURRENCY, RETRIES = 16, 10
 # seconds from the first to the last byte; a busy server can take minutes for a long answer
 TIMEOUT = 600.0
@@ -82,6 +84,16 @@ WRITTEN = (
     "text",
     "output_text",
 )  # types of the parts of a content that are its text; the others are thoughts or calls
+# Where a message may have what is no answer, and what a reply without an answer then consists of.
+NO_ANSWER = {
+    "thoughts": ("reasoning_content", "reasoning"),
+    "calls": ("tool_calls", "function_call"),
+}
+NO_ANSWER_LINE = {
+    "thoughts": "has thoughts and no answer (is thinking off on a server that still parses thoughts?)",
+    "calls": "calls a tool and has no answer",
+    "empty": "ends without an answer",
+}
 # What tokens are compared without: white space, which they may lack or write in signs of its own, and pieces of characters.
 UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
 IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
@@ -133,7 +145,7 @@ class Engine:
                 f"models.*.source: the engine openai needs {{server, model}}, this one is {to_mapping(source)}"
             )
         self.server, self.model = source.server, source.model
-        self.url = self.server.rstrip("/") + "/chat/completions"
+        self.url = self.server.rstrip("/").removesuffix(ENDPOINT) + ENDPOINT
         rates = settings.get("rates", {}).get(f"{self.server} {self.model}", {})
         self.key = read_key(rates.get("key"))
         self.per_request, self.per_token = (  # seconds
@@ -153,6 +165,7 @@ class Engine:
         )
         self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
         self.left_out: set[str] = set()
+        self.unanswered: set[str] = set()  # the kinds of replies without an answer that were said
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
         self.asked: set[float] = set()  # the temperatures at which requests were answered
         self.answered = self.warned = self.replied = self.shortened = False
@@ -187,9 +200,7 @@ class Engine:
         bodies = [common | {"messages": messages} for messages in prompts]
         budget, before = max_tokens + self.api.get("reasoning_tokens", 0), self.counts["refused"]
         try:
-            texts = asyncio.run(
-                self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds)
-            )
+            texts = run_apart(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
         if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
@@ -197,6 +208,7 @@ class Engine:
             self._say(
                 f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens"
             )
+        self._say_unanswered()
         refused = self.counts["refused"] - before
         if refused == sum(map(len, texts)) > 1 and len(prompts) > 1 and not self.replied:
             raise BadInput(
@@ -206,6 +218,15 @@ class Engine:
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
         return [[*row] * n if temperature == 0 else [*row] for row in texts]
+
+    def _say_unanswered(self) -> None:
+        """Say once of each kind how many replies had no answer in them: they count as empty answers, which are wrong."""
+        for kind, words in NO_ANSWER_LINE.items():
+            if self.counts[kind] and kind not in self.unanswered:
+                self.unanswered.add(kind)
+                self._say(
+                    f"{self.counts[kind]} of its replies: each {words}; its answer stays empty"
+                )
 
     def spent(self) -> dict[str, Any]:
         """Counts since the last call: requests, tokens as in USAGE, answers refused, replies cut before an answer; `left_out`."""
@@ -387,6 +408,11 @@ class Engine:
         self.counts.update(
             {"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted
         )
+        self.counts.update(
+            without_answer(choice["message"])
+            for choice, text in zip(reply["choices"], texts, strict=False)
+            if not (text.strip() or text.cut or text.filtered)
+        )
         self.replied = True
         if shortened := sum(text.shortened for text in texts):
             self.counts["shortened"] += shortened
@@ -443,6 +469,17 @@ class Engine:
 load = Engine
 
 
+def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
+    """What a coroutine returns. Where an event loop already runs in this thread, as in a cell of Jupyter or in a web service,
+    asyncio would refuse a second one: the coroutine then runs in a thread of its own, and this one waits for it."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
 def read_key(named: str | None) -> str:
     """The key in the variable that the configuration names, or in KEY; empty for a server that wants none."""
     name = named or KEY
@@ -481,6 +518,15 @@ def texts_of(reply: dict, n: int | None = None, longest: int | None = None) -> l
     return [
         text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)
     ]
+
+
+def without_answer(message: dict) -> str:
+    """What a message without an answer has in its place: a key of NO_ANSWER_LINE."""
+    for kind, fields in NO_ANSWER.items():
+        if any(message.get(field) for field in fields):
+            return kind
+    content = message.get("content")
+    return "thoughts" if content and str(content).strip() else "empty"
 
 
 def written(content: Any) -> Any:

@@ -1,0 +1,331 @@
+"""Questions, answers, confidences and labels as people have them, for `orce.confidence` and `orce measure`."""
+
+import itertools
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import msgspec
+from msgspec import UNSET
+
+from orce.artefacts import files, tables
+from orce.errors import BadInput
+from orce.runtime.modules import short
+from orce.runtime.process import say
+from orce.settings.schema import Dataset
+from orce.tasks import qa
+from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
+
+EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
+# Of all questions, or of none: what it is called, and the attribute of a question that says whether it has some.
+PRESENT = {"answers": "samples", "choices": "options"}
+WORDS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
+NUMERALS = {"1", "0", "1.0", "0.0"}
+# Columns that hold answers, references or confidences in the files of other programs, by the key that would read them.
+ALIKE = {
+    "answer": {
+        "response", "responses", "completion", "completions", "output", "outputs", "prediction", "predictions",
+        "predicted", "pred", "reply", "replies", "generation", "generations", "generated_text", "model_answer",
+        "model_output", "samples", "sampled_answers", "resps",
+    },
+    "reference": {
+        "target", "targets", "gold", "golds", "golden", "gold_answer", "label", "ground_truth", "groundtruth", "expected",
+        "expected_answer", "correct_answer", "correct_answers", "right_answer", "true_answer", "solution", "truth",
+        "accepted", "accepted_answers", "ideal",
+    },
+    "confidence": {
+        "confidences", "conf", "certainty", "probability", "prob", "score", "confidence_score", "sure", "p_correct",
+    },
+    "question": {"questions", "prompt", "prompts", "query", "input", "instruction", "problem"},
+}  # fmt: skip
+# The keys that stand for the same, so that a column beside them is no loss.
+REFERENCES = {"reference", "references"}
+# The keys of a record that are read; a table keeps the others as they are.
+KEYS = {
+    "id", "question", "context", "choices", "labels", "answer_is", "correct", "confidence", "equality", *REFERENCES, *GIVEN,
+}  # fmt: skip
+SAME = {"answer": GIVEN, "reference": REFERENCES | {"correct"}}
+
+
+def read(
+    questions: Any,
+    fields: tables.Fields | None,
+    answers: Any = None,
+    labels: Any = None,
+    task: str | None = None,
+    limit: int | None = None,
+) -> list[Question]:
+    """Every question, or the first `limit` of them, with its answers, its confidence and its reference where they are known.
+
+    questions: texts, mappings, what holds rows in a program, or the path of a file. Raises BadInput naming the question.
+    """
+    if isinstance(questions, list) and questions and isinstance(questions[0], Question):
+        return questions  # by the command line
+    rows = _rows(questions)
+    if not rows:
+        raise BadInput(
+            "no questions; expected a list of texts or of mappings, or the path of a file"
+        )
+    given = _beside("answers", answers, len(rows))
+    known = _beside("labels", labels, len(rows))
+    asked = [
+        _question(row, answer, label, fields, task)
+        for row, answer, label in itertools.islice(zip(rows, given, known, strict=True), limit)
+    ]
+    _refuse_words(asked, [] if labels is None else known)
+    _say_unread(asked)
+    return asked
+
+
+def _rows(questions: Any) -> list[tables.Row]:
+    """(where, row) of each question; where: for messages."""
+    if not isinstance(questions, str | Path):
+        held = tables.held(questions)
+        if not isinstance(held, list):
+            raise BadInput(f"questions is {short(questions)}; a single question is a list of one")
+        return [(f"question {number}", question) for number, question in enumerate(held, 1)]
+    if Path(questions).is_file():
+        return tables.read(Path(questions))
+    alone = f"a single question is a list of one: [{str(questions)!r}]"
+    raise BadInput(f"{str(questions)!r}: no such file of questions; {alone}")
+
+
+def _beside(name: str, values: Any, n: int) -> list[Any]:
+    """A column of answers or labels, one for each of n questions; UNSET for each where none is given."""
+    if values is None:
+        return [UNSET] * n
+    held = tables.held(values)
+    if not isinstance(held, list):
+        raise BadInput(
+            f"{name}: expected {n}, one for each question, found {_kind(values)} ({short(values)})"
+        )
+    if len(held) != n:
+        raise BadInput(f"{name}: expected {n}, one for each question, found {len(held)}")
+    return held
+
+
+def _kind(value: Any) -> str:
+    return "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+
+
+def _question(
+    row: tables.Row, answer: Any, label: Any, fields: tables.Fields | None, task: str | None
+) -> Question:
+    where = row[0]
+    record = _record(row, fields)
+    if isinstance(answer, dict):
+        record |= answer
+    elif isinstance(answer, list):
+        record["answers"] = answer or [None]
+    elif answer is not UNSET:
+        record["answer"] = answer
+    is_given = not GIVEN.isdisjoint(record)
+    has_confidence = "confidence" in record
+    _check_text(where, record, is_given or has_confidence)
+    # An empty cell says nothing, but in the column of the confidences: of one that could not be read.
+    record = {
+        key: value
+        for key, value in record.items()
+        if key == "confidence" or (value is not None and value != "")
+    }
+    if (is_given or has_confidence) and GIVEN.isdisjoint(record):
+        record["answer"] = None
+    if label is not UNSET and label is not None:
+        _check_label(where, label, is_given, "choices" in record)
+        record[_key_of_label(label)] = label
+    if "correct" in record and GIVEN.isdisjoint(record):
+        judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
+        raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
+    _check_confidence(where, record)
+    question = from_record(where, record, task)
+    if task == "choice" and not question.options:
+        raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
+    return _with_its_own_answer(question)
+
+
+def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
+    """The row under our names: `fields` name some of its columns, the others keep their own names."""
+    where, cells = row
+    if isinstance(cells, str) and fields is None:
+        return {"question": cells}
+    if fields is None:
+        return tables.record(row, None)
+    named = tables.record(row, fields)
+    columns = {column for value in fields.values() for column in tables.several(cells, value)}
+    if not REFERENCES.isdisjoint(named):
+        columns |= REFERENCES
+    others = {key: value for key, value in cells.items() if key not in columns}
+    return tables.record((where, others), None) | named
+
+
+def _check_text(where: str, record: Record, is_given: bool) -> None:
+    """Raises BadInput for a question without a text, which only answers that are made already can do without."""
+    text = record.get("question")
+    if (is_given and text is None) or (isinstance(text, str) and not blank(text)):
+        return
+    there = ""
+    if "question" not in record:
+        alike = [name for name in record if _plain_name(name) in ALIKE["question"]]
+        hint = f" (--fields question={alike[0]} reads that one)" if alike else ""
+        there = f"; it has {', '.join(map(str, record))}{hint}"
+    raise BadInput(f"{where}: 'question' is {text!r}; expected a text that is not empty{there}")
+
+
+def _check_label(where: str, label: Any, is_given: bool, has_choices: bool) -> None:
+    """Raises BadInput for a label that is nothing, or a number that may mean right and wrong."""
+    is_number = label in (0, 1) and not isinstance(label, bool)
+    if blank(label) or (is_number and is_given and not has_choices):
+        expected = (
+            "expected the accepted answer, or a list of them; or True or False of a given answer"
+        )
+        raise BadInput(f"{where}: the label is {label!r}; {expected}")
+
+
+def _key_of_label(label: Any) -> str:
+    """Whether a label judges the given answers, or is an accepted answer."""
+    marks = label if isinstance(label, list) else [label]
+    return "correct" if all(isinstance(mark, bool) for mark in marks) else "reference"
+
+
+def _check_confidence(where: str, record: Record) -> None:
+    """Raises BadInput for a confidence that is none, or for the confidences of several methods."""
+    confidence = record.get("confidence")
+    if isinstance(confidence, dict):
+        names = ", ".join(map(str, confidence))
+        first = next(iter(confidence), "NAME")
+        raise BadInput(
+            f"{where}: confidence has those of {names}; name one: --fields confidence=confidence.{first}"
+        )
+    tables.probability(where, confidence)
+
+
+def _with_its_own_answer(question: Question) -> Question:
+    """With `answer` as the greedy one where it stands beside `answers`: it is the answer that its user is given.
+
+    Where only that answer is judged, other samples are called wrong; `judges_one` says so.
+    """
+    changed: Record = {}
+    own, right = question.own
+    if own is not None and question.greedy is None and question.more.get("answers") is not None:
+        changed["greedy"] = own, right
+    greedy = changed.get("greedy", question.greedy)
+    if question.samples and greedy and greedy[1] is not None and not question.labelled:
+        changed["judgements"] = [text == greedy[0] and greedy[1] for text in question.samples]
+    return msgspec.structs.replace(question, **changed)
+
+
+def judges_one(question: Question) -> bool:
+    """Whether its labels say of one answer among several samples whether it is right, and nothing of the others."""
+    if question.reference or question.greedy is None or len(question.samples or ()) < 2:
+        return False
+    return question.greedy[1] is not None and not isinstance(question.more.get("correct"), list)
+
+
+def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
+    """Raises BadInput if labels are words or numerals for right and wrong, which would be accepted answers that no answer
+    equals."""
+    words = {label.strip().casefold() for label in labels if isinstance(label, str)}
+    if not words or asked[0].samples is None:
+        return
+    texts = str([(question.samples, question.greedy) for question in asked]).casefold()
+    said = set(re.findall(r"\w+", texts))
+    are_words = words <= WORDS and words.isdisjoint(said)
+    are_numerals = words <= NUMERALS and not re.search(r"\d", texts)
+    if are_words or are_numerals:
+        listed = ", ".join(sorted(words))
+        raise BadInput(
+            f"labels are {listed}, which no answer says; judgements of answers are True and False"
+        )
+
+
+def _say_unread(asked: list[Question]) -> None:
+    """One line about the columns that look like answers, references or confidences, and are none of the keys that are read."""
+    columns = dict.fromkeys(column for question in asked for column in question.more)
+    unread = {}
+    for key, alike in ALIKE.items():
+        if not SAME.get(key, {key}) & columns.keys():
+            unread |= {column: key for column in columns if _plain_name(column) in alike}
+    if unread:
+        are, them = ("s {} are", "them") if len(unread) > 1 else (" {} is", "it")
+        ways = " ".join(f"{key}={column}" for column, key in unread.items())
+        say(
+            f"[measure] column{are.format(', '.join(map(str, unread)))} not read; "
+            f"to read {them}: --fields {ways} (in Python fields=)"
+        )
+
+
+def _plain_name(column: Any) -> str:
+    """The name of a column as ALIKE writes it."""
+    return re.sub(r"[\s-]+", "_", str(column).strip().casefold())
+
+
+def complete(
+    asked: list[Question], known: list[Question], equality: str | None, task: str | None
+) -> None:
+    """Give ids and the equality to those without. known: the questions to fit on. Raises BadInput where questions lack what
+    others have, or cannot be compared."""
+    for split, questions in {"test": asked, "fit": known}.items():
+        for number, question in enumerate(questions):
+            question.id = question.id or f"{split}-{number}"
+            question.more = ({"equality": equality} if equality else {}) | question.more
+            _check_equality(question, equality, task)
+    every = [*asked, *known]
+    files.unique_ids(
+        [{"id": question.id} for question in every], [question.where for question in every]
+    )
+    for what, attribute in PRESENT.items():
+        lacking = [question.where for question in every if not getattr(question, attribute)]
+        if 0 < len(lacking) < len(every):
+            raise BadInput(
+                f"{lacking[0]}: no {what}, and other questions have some; give them for all, or for none"
+            )
+    if lacking := [question.where for question in known if not question.labelled]:
+        raise BadInput(f"{lacking[0]}: no reference; questions to fit on need one (fit)")
+
+
+def _check_equality(question: Question, equality: str | None, task: str | None) -> None:
+    kind = question.more.get("equality", "exact")
+    if kind not in EQUALITIES:
+        by_option = equality is not None and kind == equality
+        where = "--equality (equality=)" if by_option else question.where
+        raise BadInput(f"{where}: equality is {kind!r}; expected {', '.join(EQUALITIES)}")
+    qa.require(kind)
+    if task in (None, "qa") and question.reference and not question.options:
+        qa.comparable(f"{question.where}: reference", question.reference, kind)
+
+
+def name_the_nameless(asked: list[Question], are_shown: bool) -> None:
+    """Give a text to questions without one, for the table; are_shown: to a model. Raises BadInput where one would see it."""
+    for question in asked:
+        if question.text:
+            continue
+        if are_shown:
+            raise BadInput(
+                f"{question.where}: no 'question', and a model is asked; name its column (--fields question=COLUMN)"
+            )
+        question.text = str(question.id)
+
+
+def answers_given(question: Question) -> Record:
+    """The record of answers already made, as orce.given.records reads it. Without labels all are wrong, and that is dropped in
+    the end."""
+    judged = question.judgeable()
+    record: Record = {"id": question.id, "answers": judged.samples}
+    if judged.greedy is not None:
+        text, right = judged.greedy
+        record["greedy"] = {"answer": text, "correct": right}
+    if judged.judgements is not None:
+        record["correct"] = judged.judgements
+    return record
+
+
+def confidence_given(question: Question) -> Record:
+    """The record of a confidence already made, as orce.given.records reads it."""
+    record: Record = {"id": question.id, "confidence": question.more.get("confidence")}
+    own, right = question.own
+    if own is not None:
+        record["answer"] = own
+        if right is not None:
+            record["correct"] = right
+    return record
