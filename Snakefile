@@ -47,14 +47,13 @@ rule all:
 
 if workflow.is_main_process:
     same_settings.add_checks(
-        logger,
         {
             # Snakemake's own message for a misspelt target could not name the valid ones.
             same_settings.TARGETS_ARE_KNOWN: lambda: checked(
                 targets.refuse_unknown, CONFIG, workflow.dag_settings.targets, workflow.rules
             ),
             same_settings.PLAN_IS_MADE: lambda: checked(same_settings.check_plan, workflow, CONFIG),
-        },
+        }
     )
 
 

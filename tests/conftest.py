@@ -143,7 +143,6 @@ def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
     how = {
         "method": "lora",
         "lora": lora,
-        "shared_prefix": True,
         "checkpointing": False,
         "save_steps": 2,
         **dict(training),

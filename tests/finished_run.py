@@ -21,14 +21,14 @@ SPLITS = {name: {"from": origin, "size": size} for name, origin, size in (("sft"
 PROMPTS = {"dataset": "arithmetic", "task": ARITHMETIC, "source": {}, "splits": SPLITS, "tests": [], "seed": 1}
 MODEL = {"source": {"path": "results/models/small"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
 LORA = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": LINEAR, "last_layers": None}
-TRAINING = {"method": "lora", "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 50}
+TRAINING = {"method": "lora", "lora": LORA, "checkpointing": False, "save_steps": 50}
 STAGE = {
     "target": "kappa", "epochs": 10, "learning_rate": 2e-2, "batch_size": 4,
     "warmup_ratio": 0.0, "scheduler": "cosine", "weight_decay": 0.0,
 }  # fmt: skip
 SFT = {"label": "sft", "task": ARITHMETIC, "model": MODEL, "training": TRAINING, "stage": STAGE, "seed": 1}
 TEST = "results/arithmetic/prompts/test.jsonl"
-STATED = {"label": "sft", "task": ARITHMETIC, "reader": "transformers"}
+STATED = {"label": "sft", "task": ARITHMETIC}
 SPEED = {"confidence": {"chunk": 8, "batch_tokens": 512}}
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 

@@ -254,7 +254,7 @@ def test_a_constant_or_separating_row_gives_finite_probabilities(separated):
 
 
 SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
-READ = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0, "of": "answers", "depths": [0.5, 1.0]}
+READ = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0, "model_read": "answers", "depths": [0.5, 1.0]}
 FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "depths": READ["depths"]}
 QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
 

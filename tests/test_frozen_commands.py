@@ -35,10 +35,14 @@ RENAMED: list[tuple[str, str, str]] = [
     (r'"contents": {("(config/demo|evidence/methods)/\w+\.py": "\w+"(, )?)+}, ',
      "", "the digests of these modules are settings, as of every own module"),
     (r'("label": "conftuner [^"]+", .*"stage": )\{[^}]*\}', r"\1{}", "ConfTuner keeps every value possible, in longer trainings"),
+    (r'(, "shared_prefix": true|"reader": "transformers", )', "", "keys of one value alone are gone"),
+    (r'"of": "(answers|judge)"', r'"model_read": "\1"', "what is read is called as in the code"),
+    (r'"of": "samples"', '"scored": "samples"', "what is read is called as in the code"),
 ]  # fmt: skip
 CHANGED: dict[str, str] = {  # {stage: reason}
     **dict.fromkeys(("agree", "derive"), "consistency is a measured method as the others"),
     **dict.fromkeys(("calibrate", "combine", "probe", "fit"), "what is fitted has one rule"),
+    **dict.fromkeys(("table", "tables"), "their settings have what they show alone"),
     "overlap": "the order of its options",
     "fetch": "weights of the hub come before the first job with a GPU",
 }

@@ -130,7 +130,7 @@ def arguments(stage: str, path: str) -> tuple[dict, str]:
             "task": path
         }, "--prompts test=p.jsonl"
     training = {key: PAPER["training"][key] for key in ("method", "lora", "checkpointing", "save_steps")}
-    options = named | {"training": training | {"shared_prefix": True}, "stage": {}}
+    options = named | {"training": training, "stage": {}}
     return options, "--surrogate s.csv --prompts rl=p.jsonl"
 
 

@@ -14,6 +14,7 @@ from orce.artefacts import store
 
 CELL = "results/mmlu/small"
 BETA = {"dpo": {"beta": 0.3}}
+SAMPLES = f"{CELL}/samples"
 OTHER_TABLE = {
     "tables": {"other": {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["vanilla"]}},
     "paper_tables": ["other"],
@@ -53,6 +54,28 @@ def finished(straight, folder, *parts):
 def recorded(straight, tmp_path_factory):
     """A finished run with Snakemake's records."""
     return finished(straight, tmp_path_factory.mktemp("recorded"), "results", "paper_tables", ".snakemake")
+
+
+@pytest.fixture(scope="module")
+def former(recorded, tmp_path_factory):
+    """The finished run with the seals and the records of an earlier version, whose settings had some keys of one value alone."""
+    folder = tmp_path_factory.mktemp("former") / "run"
+    shutil.copytree(recorded, folder)
+    for manifest in folder.glob("results/**/*manifest.json"):
+        facts = store.read_manifest(manifest)
+        settings = facts.get("settings", {})
+        if "training" in settings:
+            settings["training"]["shared_prefix"] = True
+        elif "model" in settings and "engine" not in settings and "method" not in settings:
+            settings["reader"] = "transformers"
+        store.write_manifest(manifest, facts)
+    for record in folder.glob(".snakemake/metadata/*"):
+        facts = json.loads(record.read_text())
+        trained = [words.replace('"save_steps"', '"shared_prefix": true, "save_steps"') for words in facts["params"]]
+        read = [words.replace('"task"', '"reader": "transformers", "task"') for words in trained]
+        facts["params"] = read if facts["rule"] in ("state", "candidates") else trained
+        record.write_text(json.dumps(facts))
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +172,93 @@ def test_a_touch_under_other_settings_writes_no_record(unpacked, tmp_path):
         assert not [*touched.glob(".snakemake/metadata/*")]
 
 
+def test_results_of_an_earlier_version_are_kept_by_the_one_command_that_the_plan_names(former, tmp_path):
+    folder = tmp_path / "migrated"
+    shutil.copytree(former, folder)
+    said = planned(folder, {})
+    counts = job_counts(said)
+    assert counts["sft"] == counts["dpo"] == 1
+    assert f"{counts.total() - 1} of {counts.total()} jobs would make again what is there" in said
+    assert "to keep it, once and with the same configuration: snakemake --touch -F -- all" in said
+    code, said = snakemake(folder, BETA, "--touch", "-F", dry=False)
+    assert code == 1 and "stage.beta: 1.0, now 0.3" in said
+    assert "to make them again: --rerun-triggers mtime -f -- $(cat .snakemake/other_settings), and then" in said
+    code, said = snakemake(folder, {}, "--touch", "-F", dry=False)
+    assert code == 0, said[-2000:]
+    assert "Nothing to be done" in planned(folder, {})
+    assert job_counts(planned(folder, BETA))["dpo"] == 1
+
+
+def test_a_touch_says_which_files_have_no_seal(unpacked, tmp_path):
+    folder = tmp_path / "unsealed"
+    shutil.copytree(unpacked, folder)
+    (folder / "paper_tables" / "main.manifest.json").unlink()
+    code, said = snakemake(folder, {}, "--touch", "-F", dry=False)
+    assert code == 0, said[-2000:]
+    assert (
+        "paper_tables/main.tex and 1 more files: no seal; the next run names the command that makes them again" in said
+    )
+    assert "paper_tables/main.tex and 1 more files" in refused(folder, {})
+
+
+def test_a_file_from_more_or_fewer_inputs_than_its_rule_reads_now_is_refused(unpacked, tmp_path):
+    tested_alone = {"models": {"small": {"trains": False}}, "tables": {"main": {"methods": ["vanilla"]}}}
+    samples = f"{SAMPLES}.jsonl"
+    assert "made from results/mmlu/prompts/rl.jsonl too" in refused(unpacked, tested_alone, "--", samples)
+    tested = tmp_path / "tested"
+    shutil.copytree(unpacked, tested)
+    seal = tested / f"{SAMPLES}.manifest.json"
+    facts = store.read_manifest(seal)
+    facts["inputs"] = {name: digest for name, digest in facts["inputs"].items() if "/prompts/test" in name}
+    store.write_manifest(seal, facts)
+    assert "Nothing to be done" in planned(tested, tested_alone, "--", samples)
+    assert "made without results/mmlu/prompts/rl.jsonl" in refused(tested, {}, "--", samples)
+
+
+def test_a_table_is_not_made_again_for_a_model_and_a_data_set_that_it_does_not_show(recorded):
+    splits = {"test": {"from": "test", "size": 5}}
+    other = {"task": "mmlu", "source": {"path": str(ROOT / "tests" / "data" / "mmlu")}, "splits": splits}
+    further = {"label": "Further", "source": {"model": "small"}}
+    change = {"datasets": {"other": other}, "models": {"further": further}}
+    assert "Nothing to be done" in planned(recorded, change)
+
+
+# A deleted file of each kind, the jobs that make it and what is made from it, and how many rows are evaluated again.
+ALIGNED = {"dpo": 1, "state": 1}
+JUDGED = {"sft": 1, "candidates": 1, "pairs": 1, "dpo": 1}
+LABELLED = {"surrogate": 1, "train": 1} | JUDGED
+DELETED = {
+    "results/mmlu/prompts/test.jsonl": (LABELLED | {"prompts": 1, "overlap": 1, "sample": 1, "derive": 1, "elicit": 2, "state": 4}, 7),
+    f"{SAMPLES}.jsonl": (LABELLED | {"sample": 1, "derive": 1, "state": 4}, 7),
+    f"{CELL}/surrogate.csv": (LABELLED | {"state": 3}, 7),
+    f"{CELL}/sft/manifest.json": (JUDGED | {"state": 2}, 2),
+    f"{CELL}/dpo/manifest.json": (ALIGNED, 1),
+    f"{CELL}/candidates.jsonl": (ALIGNED | {"candidates": 1, "pairs": 1}, 1),
+    f"{CELL}/pairs/sc.jsonl": (ALIGNED | {"pairs": 1}, 1),
+    f"{CELL}/orce/confidences.jsonl": ({"state": 1}, 1),
+    f"{CELL}/orce/metrics.json": ({}, 1),
+    "paper_tables/main.tex": ({"table": 1}, 0),
+    "paper_tables/comparison.csv": ({}, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("deleted", DELETED)
+def test_what_was_deleted_is_made_again_with_what_follows_and_no_more(recorded, tmp_path, deleted):
+    folder = tmp_path / "run"
+    shutil.copytree(recorded, folder)
+    (folder / deleted).unlink()
+    jobs, rows = DELETED[deleted]
+    following = {"evaluate": rows, "table": 1} if rows else {}
+    assert job_counts(planned(folder, {})) == jobs | following | {"tables": 1, "paper_tables": 1}
+
+
 def test_weights_of_another_package_or_file_are_refused(project):
     """A folder of weights as the rule convert_model leaves it, without Snakemake's records."""
     folder = project / "results" / "models" / "smollm2"
     demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())["models"]["smollm2"]["source"]
     folder.mkdir(parents=True)
-    store.write_manifest(folder / "manifest.json", {"sha256": {}} | store.origin(folder, demo))
+    sealed = {"sha256": {}} | store.origin(folder, demo)
+    store.write_manifest(folder / "manifest.json", sealed)
     target = (
         "--configfile",
         ROOT / "config" / "demo.yaml",
@@ -174,6 +278,12 @@ def test_weights_of_another_package_or_file_are_refused(project):
         )
         code, output = dry_run.snakemake(project, "--snakefile", ROOT / "Snakefile", *target)
         assert (code, said is None or said in output) == (int(said is not None), True), output[-2000:]
+    # as an earlier version sealed them
+    facts = {"package": demo["package"], "version": "1", "sha256": {}, "file": sealed["file"]}
+    store.write_manifest(folder / "manifest.json", facts)
+    (project / "change.yaml").write_text("{}")
+    code, output = dry_run.snakemake(project, "--snakefile", ROOT / "Snakefile", *target)
+    assert code == 1 and f"(file: None, now {demo['file']!r})" in output
 
 
 def test_the_plan_says_whose_tables_it_replaces_and_the_report_shows_no_others(recorded, tmp_path):

@@ -248,7 +248,7 @@ def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_th
 
     settings = NAMED | {"model": source(deep), "shots": None, "depths": [0.3, 0.7]}
     given = {"prompts": files, "samples": write("samples.jsonl", records), "surrogate": "surrogate.csv"}
-    stage("states", settings | {"of": "answers"}, **given, out="answers.jsonl")
+    stage("states", settings | {"model_read": "answers"}, **given, out="answers.jsonl")
     found = lines("answers.jsonl")
     assert [(row["split"], row["id"]) for row in found] == [
         ("sft", "n0"),
@@ -260,7 +260,7 @@ def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_th
     for row, question, reply in zip(found, TRAINING["sft"] + QUESTIONS, replies, strict=True):
         content = f"Task: {question['question']}"
         assert near(row["question"], expected(content, "")) and near(row["answer"], expected(content, reply))
-    stage("states", settings | {"of": "judge"}, **given, out="judge.jsonl")
+    stage("states", settings | {"model_read": "judge"}, **given, out="judge.jsonl")
     answers = ["<bee>", "<cat>", "<ant>", "<dog>", "(none)"]
     for row, question, answer in zip(lines("judge.jsonl"), TRAINING["sft"] + QUESTIONS, answers, strict=True):
         assert near(row["judge"], expected(JUDGE.format(question=question["question"], answer=answer), ""))
@@ -274,7 +274,7 @@ LORA = {"r": 4, "alpha": 12, "dropout": 0.0, "target_modules": ["q_proj", "down_
 
 
 def training(deep, method: str = "lora", **stage_settings) -> dict:
-    how = {"method": method, "lora": LORA, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    how = {"method": method, "lora": LORA, "checkpointing": False, "save_steps": 100}
     return NAMED | {"model": source(deep), "training": how, "stage": STAGE | stage_settings, "seed": 11}
 
 
@@ -490,7 +490,7 @@ def test_a_stated_confidence_is_that_of_the_greedy_text_with_mean_and_mass_of_th
         sampled("q3", "test", ["elk"], [True], greedy("elk", True)),
         sampled("q4", "test", ["cat"], [False], greedy("cat", False)),
     ]
-    settings = NAMED | {"model": source(deep), "reader": "transformers", "mode": True}
+    settings = NAMED | {"model": source(deep), "mode": True}
     weights = {"weights": judge} if which == "trained" else {}
     # Records of another split, with the same ids: the test reads the greedy answers of the test split.
     others = [record | {"split": "validation", "greedy": greedy("yak", False)} for record in samples]
@@ -527,7 +527,6 @@ def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep
     Path("surrogate.csv").write_text(surrogate)
     settings = NAMED | {
         "model": source(deep),
-        "reader": "transformers",
         "candidates": 3000,
         "temperature": 4.0,
         "seed": 1,

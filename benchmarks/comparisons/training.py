@@ -58,7 +58,7 @@ def settings(options) -> dict:
         "epochs": 1, "learning_rate": 1e-4, "batch_size": BATCH,
         "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
-    training = {"method": "lora", "lora": lora, "shared_prefix": True, "checkpointing": False, "save_steps": 100}
+    training = {"method": "lora", "lora": lora, "checkpointing": False, "save_steps": 100}
     return {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
 
 

@@ -17,7 +17,7 @@ from orce.apps import questions as brought
 from orce.apps.run_here import Run
 from orce.apps.table import RESERVED, Table, check_wanted, labelled_records, writable
 from orce.artefacts import files, store, tables
-from orce.config import cells, check, picking
+from orce.config import cells, check
 from orce.errors import BadInput, public
 from orce.judge import judge as judges
 from orce.judge.judge import READOUTS
@@ -454,7 +454,6 @@ def _by_judge(run: Run, weights: Path, readout: stages.Readout) -> str:
     """The confidences of a confidence LLM that another run has trained, in the greedy answers of this one."""
     out = run.path(CELL, f"{JUDGE}/confidences.jsonl")
     settings = state.StateSettings(
-        reader=picking.READER,
         task=run.config.datasets[DATASET].task,
         label=f"{JUDGE} {DATASET}",
         model=judges.model_settings(weights, device=run.config.device),

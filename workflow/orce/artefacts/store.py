@@ -27,8 +27,6 @@ T = TypeVar("T")
 RESULTS = "results"
 SEAL = "manifest_digest"  # key of the digest of the manifest's other keys
 FOLDERS = "manifest.json"  # the manifest in a folder of weights
-# what a seal says of a file, whatever made it
-PLACE_AND_CONTENT = ("file", "sha256", "files", "n", "inputs")
 # files in a folder of weights that no model is loaded from
 UNSEALED = (FOLDERS, "README.md", "training_log.json")
 

@@ -81,7 +81,7 @@ class TableWithRows(Table, kw_only=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Tables(Settings, kw_only=True):
-    """tables: the tables to render, in `order`; tasks: the task of each data set."""
+    """tables: the tables to render, in `order`; models, tasks: of the models and data sets that they show."""
 
     tables: dict[str, TableWithRows]
     order: list[str]
@@ -97,13 +97,16 @@ class Tables(Settings, kw_only=True):
 
         registry = methods.of(config)
         names = names or tuple(config.paper_tables)
+        specs = [config.tables[name] for name in names]
+        shown = {model for spec in specs for model in spec.models}
+        shown |= {spec.source for spec in specs if isinstance(spec.source, str)}
         return cls(
             tables={name: resolve(config.tables[name], registry) for name in names},
             order=list(names),
             unparsed_confidence=config.evaluation.unparsed_confidence,
             accept=config.dpo.accept,
-            models={name: {"label": spec.label} for name, spec in config.models.items()},
-            tasks={name: spec.task for name, spec in config.datasets.items()},
+            models={name: {"label": config.models[name].label} for name in sorted(shown)},
+            tasks={spec.dataset: config.datasets[spec.dataset].task for spec in specs},
         )
 
 

@@ -36,7 +36,6 @@ __all__ = ["to_argument"]
 
 AnySettings = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
-READER = "transformers"  # of all confidences
 # How the tasks qa and choice read a source.
 PATTERNS = ("answer_after", "answer_pattern", "answer_marks")
 READING = ("fields", "options", "shuffle", "answer_is", "equality", *PATTERNS, "ask")
@@ -213,9 +212,7 @@ def trials(config: Config) -> dict[str, dict[str, Any]]:
 
 def trainer_settings(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
-    # a constant since the key went
-    shared = set_keys(training, [*Trainer.__struct_fields__]) | {"shared_prefix": True}
-    return msgspec.convert(shared, Trainer)
+    return msgspec.convert(set_keys(training, Trainer.__struct_fields__), Trainer)
 
 
 def speed_settings(config: Config) -> dict[str, Any]:
@@ -269,7 +266,6 @@ def pick(
         "label": f"{what} {dataset}/{name}",
         "model": model_settings(config, loads or name),
         "engine": "openai" if on_server(config, loads or name) else config.engine.name,
-        "reader": READER,
         "training": trainer_settings(config.training),
         "shots": config.models[name].shots,
         "reasoning": spec.reasoning,

@@ -12,23 +12,32 @@ import logging
 import os
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from snakemake.iocontainers import Wildcards
+from snakemake.logging import logger
 
 from orce.artefacts import store
 from orce.artefacts.files import digest
+from orce.config import picking
 from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.runtime.preflight import tell_replaced
+from orce.runtime.process import say
 
 # names of kept files that today's settings would not make
 OTHER_SETTINGS = Path(".snakemake/other_settings")
 KEEP = "ORCE_KEEP"  # in the environment: such files are kept
+NO_SEAL = "no seal"
+# A manifest is the seal of the file beside it; a grader's verdicts are sealed without the grouping, and the samples of the same job
+# name their digest.
+SEALED_ELSEWHERE = (".manifest.json", "/verdicts.jsonl")
+READOUT = "readout"
 
 
 TARGETS_ARE_KNOWN = ("Building DAG of jobs",)
 PLAN_IS_MADE = ("Job stats", "Nothing to be done", "Creating report")
+PLAN_IS_SHOWN = ("This was a dry-run",)
 
 
 class OnceSnakemakeSays(logging.Filter):
@@ -45,12 +54,12 @@ class OnceSnakemakeSays(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         if str(record.msg).startswith(self.beginnings):
-            logging.getLogger(record.name).removeFilter(self)
+            logger.removeFilter(self)
             self.check()
         return True
 
 
-def add_checks(logger: logging.Logger, checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
+def add_checks(checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
     """Have each check called once Snakemake says one of its beginnings."""
     for left in [each for each in logger.filters if isinstance(each, OnceSnakemakeSays)]:
         # of an earlier run in this process, which ended before it said them
@@ -59,91 +68,112 @@ def add_checks(logger: logging.Logger, checks: dict[tuple[str, ...], Callable[[]
         logger.addFilter(OnceSnakemakeSays(beginnings, check))
 
 
+class Rule(NamedTuple):
+    """How a rule would make files today: with which settings, as JSON, and from which files. None: without, or not known."""
+
+    settings: str | None
+    inputs: list[str] | None
+    outputs: list[str]
+
+
 def check_plan(workflow, config) -> None:
     """Raises BadInput if the finished plan keeps, or a report shows, files that today's settings would not make.
 
-    Says which tables of another configuration the run replaces.
+    Says which tables of another configuration the run replaces, and how to keep what an earlier version has made.
     """
     reported = workflow.execution_settings is None
     made_now = set() if reported else set(workflow.dag.needrun_jobs())
+    readout = config.evaluation.readout
     if not workflow.touch:
         tell_replaced(config.paper_tables, {str(file) for job in made_now for file in job.output})
+        line = recorded_otherwise(workflow, made_now, readout)
+        if line and workflow.dryrun:  # at its end, where one looks
+            logger.addFilter(OnceSnakemakeSays(PLAN_IS_SHOWN, lambda: say(line)))
+        elif line:
+            say(line)
     # A touch makes nothing: it gives each file a record that says it was made with today's settings.
     kept = kept_files(workflow, set() if workflow.touch else made_now)
     if os.environ.get(KEEP):
         return
-    refuse_other_settings(
-        otherwise_made(kept, config.evaluation.readout, unsealed_too=not workflow.touch)
-    )
+    differing = otherwise_made(kept, readout)
+    unsealed = [file for file, reasons in differing.items() if reasons == [NO_SEAL]]
+    if workflow.touch and unsealed:
+        # Tables and pictures, of which an earlier version has none: seconds, and the next run asks for them.
+        say(
+            f"{in_short(unsealed)}: {NO_SEAL}; the next run names the command that makes them again"
+        )
+        differing = {file: differing[file] for file in differing if file not in unsealed}
+    refuse_other_settings(differing, workflow.touch)
 
 
-def kept_files(workflow, made_now: Collection) -> dict[str, list[str]]:
-    """{file: today's settings, as JSON} of the files here that the plan needs and none of its jobs makes.
+def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
+    """The files here that the plan needs and none of its jobs makes, each with the rules that could make it.
 
-    A file of a rule that `--allowed-rules` leaves out has the settings of each rule that can make a file of its name, and the
-    files that it was made from are looked at too.
+    A file of a rule that `--allowed-rules` leaves out has each rule that can make a file of its name, and the files that it
+    was made from are looked at too.
     """
     kept = {}
     planned = set()
     taken = set()
     # The first file that a message names is then one that the others are made from.
-    levels = workflow.dag.toposorted()
-    in_order = list(
-        itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels)
-    )
-    for job in in_order:
+    for job in jobs_in_order(workflow):
         outputs = outputs_of(job)
         planned.update(outputs)
         taken.update(str(file) for file in job.input)
-        settings = job.params.get("settings")
-        if settings is not None and job not in made_now:
-            kept |= {file: [settings] for file in outputs if Path(file).exists()}
+        if job not in made_now:
+            kept |= {file: [rule_of(job)] for file in outputs if Path(file).exists()}
     beyond_the_plan = [*taken - planned]
     while beyond_the_plan:
         file = beyond_the_plan.pop()
         if file in kept or not Path(file).exists():
             continue
-        kept[file] = settings_of_its_rules(workflow, file)
+        kept[file] = rules_of(workflow, file)
         beyond_the_plan += [name for name in seal_of(file).get("inputs", ()) if name not in planned]
-    return {file: settings for file, settings in kept.items() if settings}
+    return {file: rules for file, rules in kept.items() if rules}
+
+
+def jobs_in_order(workflow) -> list:
+    """The jobs of the plan, those that make files and those that need not, each after the jobs that it waits for."""
+    levels = workflow.dag.toposorted()
+    return list(itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels))
 
 
 def outputs_of(job) -> list[str]:
     return [str(file) for file in job.output]
 
 
-def settings_of_its_rules(workflow, file: str) -> list[str]:
-    """Today's settings of a file, as JSON, by each rule that makes files of its name."""
+def rule_of(job) -> Rule:
+    return Rule(job.params.get("settings"), [str(file) for file in job.input], outputs_of(job))
+
+
+def rules_of(workflow, file: str) -> list[Rule]:
+    """Each rule that makes files of a name, without its inputs, which may depend on files that are not there."""
     found = []
     for rule in workflow.rules:
         settings = getattr(rule.params, "settings", None)
         match = next(filter(None, (output.match(file) for output in rule.output)), None)
         if settings is not None and match is not None:
-            found.append(
-                settings(Wildcards(fromdict=match.groupdict())) if callable(settings) else settings
-            )
+            wildcards = Wildcards(fromdict=match.groupdict())
+            now = settings(wildcards) if callable(settings) else settings
+            found.append(Rule(now, None, []))
     return found
 
 
-def otherwise_made(
-    kept: dict[str, list[str]], readout: str, unsealed_too: bool
-) -> dict[str, list[str]]:
-    """{file: what differs} of the kept files whose seal has other settings than today's, or names another input than is there.
+def otherwise_made(kept: dict[str, list[Rule]], readout: str) -> dict[str, list[str]]:
+    """{file: what differs} of the kept files that none of their rules would make so today.
 
-    readout: of confidences, whose seal has it beside the settings. unsealed_too: also the files without a seal.
+    Their seal has other settings or other inputs, names another input than is there, or is not there.
+    readout: of confidences, whose seal has it beside the settings.
     """
     differing = {}
-    for file, candidates in kept.items():
-        if file.endswith(".manifest.json"):  # the seal of the file beside it
+    for file, rules in kept.items():
+        if file.endswith(SEALED_ELSEWHERE):
             continue
         seal = seal_of(file)
         if not seal:
-            if unsealed_too:
-                differing[file] = ["no seal"]
+            differing[file] = [NO_SEAL]
             continue
-        differences = [
-            differences_of(seal, json.loads(settings), readout) for settings in candidates
-        ]
+        differences = [differences_of(seal, rule, readout) for rule in rules]
         if all(differences):
             differing[file] = differences[0]
         elif other_input := store.find_changed_input(Path(file), seal):
@@ -158,15 +188,73 @@ def seal_of(file: str) -> dict[str, Any]:
     return store.read_manifest(seal) if seal.exists() else {}
 
 
-def differences_of(seal: dict[str, Any], now: dict[str, Any], readout: str) -> list[str]:
-    """The settings that differ, each with its values. A seal without settings has some of them among its facts."""
-    made = seal.get("settings")
-    if made is None:
-        made = {key: seal[key] for key in now if key in seal and key not in store.PLACE_AND_CONTENT}
-        now = {key: now[key] for key in made}
-    if "readout" in made and "readout" not in now:
-        now = now | {"readout": readout}
-    return [] if digest(made) == digest(now) else [*changes(made, now)]
+def differences_of(seal: dict[str, Any], rule: Rule, readout: str) -> list[str]:
+    """The settings that differ, each with its values, and then the inputs that do."""
+    made = made_with(seal)
+    # A rule that only joins files has no settings, and its file has those of the files.
+    now = {key: made[key] for key in made if key != READOUT}
+    if rule.settings is not None:
+        now = json.loads(rule.settings)
+    made = in_todays_keys(made, now)
+    if READOUT in made and READOUT not in now:
+        now = now | {READOUT: readout}
+    differences = [] if digest(made) == digest(now) else [*changes(made, now)]
+    return differences + other_inputs(seal, rule, now)
+
+
+def made_with(seal: dict[str, Any]) -> dict[str, Any]:
+    """The settings in a seal. Where earlier versions wrote none, for weights, some of them are among its facts."""
+    if "settings" in seal:
+        return seal["settings"]
+    return {key: seal[key] for key in ("hub", "revision", "package") if key in seal}
+
+
+def in_todays_keys(made: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
+    """Settings of an earlier version without the keys that had one value alone, and with today's name of another."""
+    made = {key: value for key, value in made.items() if (key, value) != ("reader", "transformers")}
+    if isinstance(training := made.get("training"), dict):
+        constant = ("shared_prefix", True)
+        made["training"] = {
+            key: value for key, value in training.items() if (key, value) != constant
+        }
+    for name in ("scored", "model_read"):
+        if "of" in made and name in now:
+            made[name] = made.pop("of")
+    return made
+
+
+def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> list[str]:
+    """The files of a run that a rule reads now and its file was made without, and those that it was made from too.
+
+    Not every stage reads all that its rule has: what is missing is a file beside one that was read, as the prompts of a further
+    split. Manifests are left out, which a job may read without what they describe, and weights and data that the settings name.
+    """
+    if rule.inputs is None:
+        return []
+    read = set(seal.get("inputs", ()))
+    shards = [path for path in read if is_shard(path)]
+    if shards and not any(is_shard(path) for path in rule.inputs):
+        # Joined from shards, which one job would not read: what these were made from.
+        read = {path for shard in shards for path in seal_of(shard).get("inputs", ())}
+    named = {store.run_path(path) for path, _ in picking.local_paths(settings)}
+    needed = {path for path in map(store.run_path, rule.inputs) if path} - named
+    allowed = needed | {described_by(path) for path in needed} | named | {*rule.outputs}
+    folders = {Path(path).parent for path in read}
+    lacking = [
+        f"made without {path}"
+        for path in sorted(needed - read)
+        if Path(path).parent in folders and not path.endswith("manifest.json")
+    ]
+    return lacking + [f"made from {path} too" for path in sorted(read - allowed)]
+
+
+def is_shard(path: str) -> bool:
+    return "/shards/" in path
+
+
+def described_by(path: str) -> str:
+    """The file or folder of a manifest."""
+    return path.removesuffix(f"/{store.FOLDERS}").replace(".manifest.json", ".jsonl")
 
 
 def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
@@ -179,18 +267,51 @@ def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
         yield from changes(before.get(name), now.get(name), f"{key}.{name}".lstrip("."))
 
 
-def refuse_other_settings(differing: dict[str, list[str]]) -> None:
+def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
+    """A line on the jobs that run for other parameters in Snakemake's records alone: their seals have today's settings and inputs.
+
+    Empty without such jobs.
+    """
+    same = set()
+    for job in jobs_in_order(workflow):
+        if job not in made_now:
+            continue
+        reason = workflow.dag.reason(job)
+        before = set(workflow.dag.dependencies[job]) & made_now
+        recorded = reason.params_changed or reason.input_changed
+        files = outputs_of(job)
+        # What follows a job that makes the same again follows it for that alone.
+        if (recorded or before) and before <= same and not reason.forced:
+            there = bool(files) and all(Path(file).exists() for file in files)
+            if there and not otherwise_made({file: [rule_of(job)] for file in files}, readout):
+                same.add(job)
+    if not same:
+        return ""
+    return (
+        f"{len(same)} of {len(made_now)} jobs would make again what is there and was made with these settings: Snakemake's "
+        "records have other parameters, as those of an earlier version; to keep it, once and with the same configuration: "
+        "snakemake --touch -F -- all"
+    )
+
+
+def refuse_other_settings(differing: dict[str, list[str]], touch: bool = False) -> None:
     """Raises BadInput if there are files that today's settings would not make: {file: what differs}."""
     if not differing:
         return
     with contextlib.suppress(OSError):  # a folder that is only looked at
         OTHER_SETTINGS.parent.mkdir(exist_ok=True)
         OTHER_SETTINGS.write_text("\n".join(differing) + "\n")
-    first, *others = differing
-    files = f"{first} and {len(others)} more files" if others else first
     reasons = list(dict.fromkeys(reason for reasons in differing.values() for reason in reasons))
     shown = f" ({'; '.join(reasons[:3])}{'; ...' if reasons[3:] else ''})" if reasons else ""
+    again = f"-R $(cat {OTHER_SETTINGS})"
+    if touch:
+        again = f"--rerun-triggers mtime -f -- $(cat {OTHER_SETTINGS}), and then this command"
     raise BadInput(
-        f"{files}: made with other settings than now{shown}, and Snakemake would keep them; to make them again: "
-        f"-R $(cat {OTHER_SETTINGS}); to keep them: {KEEP}=1 before the command"
+        f"{in_short([*differing])}: made with other settings than now{shown}, and Snakemake would keep them; to make them "
+        f"again: {again}; to keep them: {KEEP}=1 before the command"
     )
+
+
+def in_short(files: list[str]) -> str:
+    first, *others = files
+    return f"{first} and {len(others)} more files" if others else first

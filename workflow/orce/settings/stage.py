@@ -57,7 +57,6 @@ class Trainer(Part, kw_only=True):
 
     method: str
     lora: Lora
-    shared_prefix: bool  # always true: a key that went, which commands keep as they were
     checkpointing: bool
     save_steps: int
     grouped: bool | UnsetType = UNSET

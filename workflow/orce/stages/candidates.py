@@ -18,7 +18,6 @@ from orce.settings.stage import ModelSettings, Number
 
 
 class CandidatesSettings(ModelSettings, kw_only=True):
-    reader: str
     candidates: int
     temperature: Number
     seed: int

@@ -9,7 +9,6 @@ import math
 from functools import partial
 from typing import Annotated, Self
 
-import msgspec
 from msgspec import UNSET
 
 from orce import stages, tasks
@@ -29,7 +28,7 @@ TRUE, FALSE = "A", "B"  # the letters of P(True)'s prompt
 class LikelihoodsSettings(AnswerSettings, kw_only=True):
     """scored: the greedy answers or the samples."""
 
-    scored: str = msgspec.field(name="of", default="greedy")
+    scored: str = "greedy"
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, file: str = "likelihoods") -> Self:

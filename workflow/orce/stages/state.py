@@ -18,7 +18,6 @@ class StateSettings(ModelSettings, kw_only=True):
     answer, or the reasoning too.
     """
 
-    reader: str
     reads: str = "answer"
     constrained: bool = False
     mode: bool = False

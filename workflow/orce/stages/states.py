@@ -8,7 +8,6 @@ of the prompt that the untrained confidence LLM reads.
 from functools import partial
 from typing import Annotated, Any, Self
 
-import msgspec
 from msgspec import UnsetType
 
 from orce import stages, tasks
@@ -29,7 +28,7 @@ class StatesSettings(AnswerSettings, kw_only=True):
     as shares of the model's.
     """
 
-    model_read: str = msgspec.field(name="of")
+    model_read: str
     depths: list[Number]
 
     @classmethod
