@@ -372,7 +372,7 @@ METRICS: dict[str, Metric] = {
 }
 EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}
 ALL = METRICS | EXTRA
-# Columns of the screen, by name: what `orce measure` and `orce score` print of a method, and the
+# Columns of the screen, by name: what `orce measure` prints of a method, and the
 # rows of a run so far. The paper's tables have theirs, with titles and arrows, in
 # orce.config.layout.
 ON_SCREEN = ("accuracy", "ece", "brier", "auroc", "aurc")
