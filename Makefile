@@ -143,7 +143,7 @@ report: $(VENV)/.demo
 # of the method was drawn once.
 images:
 	mkdir -p docs/images
-	pdftoppm -singlefile -png -r 110 -x 95 -y 85 -W 750 -H 314 paper_tables/tables.pdf docs/images/tables
+	pdftoppm -singlefile -png -r 110 -x 95 -y 85 -W 750 -H 329 paper_tables/tables.pdf docs/images/tables
 	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/frontier.py
