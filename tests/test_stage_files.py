@@ -337,7 +337,7 @@ CANDIDATES = [
     candidate("p1", 0.3, False, 0.12, 0.5, [0.22, 0.41, 0.88]),
     candidate("p2", 0.5, True, 0.45, 0.2, [0.03, 0.47, 0.71]),
     candidate("p3", 0.7, True, 0.83, 0.3, [0.15, 0.35, 0.55]),
-    candidate("p4", 0.9, True, 0.64, 0.8, [0.36, 0.61, 0.99]),
+    candidate("p4", 0.9, True, 0.64, 0.8, [0.36, 0.21, 0.05]),  # each of them lowers the correlation
     candidate("p5", 0.6, True, 0.52, 0.14, [0.44, 0.44, 0.44]),
 ]
 STATED, KAPPA = (np.array([row[key] for row in CANDIDATES]) for key in ("stated", "kappa"))
@@ -410,7 +410,8 @@ def test_a_pair_is_the_candidate_of_the_highest_reward_and_that_of_the_lowest(re
 
 
 def test_leaving_a_prompts_own_pair_out_chooses_others():
-    """What the test above would not tell where both ways gave the same."""
+    """What the test above would not tell where both ways gave the same. And one prompt's candidates improve nothing."""
+    assert by_hand("sc", STATED, False, "all").keys() - by_hand("sc", STATED, False, "improving").keys() == {"p4"}
     assert by_hand("sc", STATED, True, "improving") != by_hand("sc", STATED, False, "improving")
     assert by_hand("nrd", STATED, True, "all").keys() == by_hand("nrd", STATED, False, "all").keys()
 
@@ -594,7 +595,15 @@ MEANS = [0.81, 0.4, 0.6, 0.2, 0.9, 0.35, 0.7, 0.25, 0.65]
 def evaluated(**more) -> tuple[dict, dict]:
     """(metrics.json, extra.json) of the items; surrogate.csv has them in another order, and a training row with the same id."""
     rows = [
-        stated(name, right, confidence, answer=None if name == "m3" else "ant", mean=mean, retried=name in ("m1", "m4"))
+        stated(
+            name,
+            right,
+            confidence,
+            answer=None if name == "m3" else "ant",
+            mean=mean,
+            mass=mean,
+            retried=name in ("m1", "m4"),
+        )
         for (name, confidence, right, _), mean in zip(ITEMS, MEANS, strict=True)
     ]
     kappas = "".join(f"{name},test,1,4,{kappa},ant,1\n" for name, *_, kappa in ITEMS[::-1])
@@ -650,6 +659,7 @@ def test_metrics_are_those_of_scipy_scikit_learn_and_a_loop_and_kappa_is_that_of
     }
     assert {name: found[name] for name in counted} == counted
     assert found["mean"]["aurc"] == pytest.approx(area(np.array(MEANS), correct))
+    assert found["mean"]["mass"] == pytest.approx(np.mean(MEANS))
     assert found["mean"]["ece"] == pytest.approx(calibration(np.array(MEANS), correct, 10))
     assert found["mean"]["spearman"]["rho"] == pytest.approx(stats.spearmanr(MEANS, correct)[0])
     low, high = found["intervals"]["aurc"]
