@@ -11,7 +11,6 @@ import difflib
 import heapq
 import json
 import math
-import re
 from collections import namedtuple
 from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
@@ -20,7 +19,6 @@ from types import SimpleNamespace
 from typing import NamedTuple
 
 import yaml
-from msgspec.structs import replace
 
 from orce import methods
 from orce.apps.planned import Command, plan_jobs, waits
@@ -28,7 +26,7 @@ from orce.config import picking
 from orce.config.cells import Cell, reward_and_round
 from orce.config.check import read_here
 from orce.errors import BadInput
-from orce.settings.schema import Config, Training
+from orce.settings.schema import Config, Split, Training
 from orce.tasks import examples
 
 KNOWN = SimpleNamespace(
@@ -37,7 +35,7 @@ KNOWN = SimpleNamespace(
 # FLOP/s sustained on prompts, in training and while generating: of a core, and as shares of a GPU's
 # peak. Seconds of a load.
 CORE = (60e9, 60e9, 25e9)
-SHARES = (0.35, KNOWN.training[0][0], 0.15)
+SHARES = (0.35, 0.25, 0.15)
 LOAD = {"cpu": 12, "cuda": 60}
 # Weights that every token passes, weights of the output layer, layers, and the width of all query
 # heads.
@@ -123,23 +121,6 @@ def add_arguments(parser):
         help="files that override config.yaml, as for Snakemake",
     )
     parser.add_argument(
-        "--parameters",
-        nargs="+",
-        default=[],
-        metavar="MODEL=N",
-        help="size of a model, such as 8e9",
-    )
-    parser.add_argument(
-        "--items", nargs="+", default=[], metavar="DATASET.SPLIT=N", help="prompts of a split"
-    )
-    parser.add_argument(
-        "--tokens",
-        nargs="+",
-        default=[],
-        metavar="TASK=A,C,T",
-        help="of both prompts and an answer",
-    )
-    parser.add_argument(
         "--gpu", default="H100", metavar="NAME", help=f"{', '.join(KNOWN.gpus)} (default: H100)"
     )
     parser.add_argument("--tflops", type=float, help="peak of one GPU that is not among them")
@@ -150,51 +131,55 @@ def add_arguments(parser):
 
 def run(args):
     config = read_here(args.configfile)
-    args.parameters, args.items, args.tokens = map(
-        numbers, (args.parameters, args.items, args.tokens), (1, 1, 3)
-    )
     gpu = None if config.device == "cpu" else gpu_peak(config, args.gpu, args.tflops)
-    show(config, plan_jobs(args.configfile), args, gpu)
+    show(config, plan_jobs(args.configfile), gpu, args.gpus)
 
 
-def show(config: Config, commands: list[Command], args, gpu: tuple[float, str] | None) -> None:
-    """Prints the estimate. gpu: its peak [TFLOP/s] and a note on it, or None for cores."""
+def show(
+    config: Config,
+    commands: list[Command],
+    gpu: tuple[float, str] | None,
+    number: int | None = None,
+) -> None:
+    """Prints the estimate. gpu: its peak [TFLOP/s] and a note on it, or None for cores. number: of
+    GPUs, or cores, whose hours by the clock are said too.
+    """
     peak, note = gpu or (0.0, "")
     unit = "GPU" if gpu else "core"
     jobs = [job_of(command) for command in commands]
     speeds = rates(config, peak)
-    costs = [estimate(config, args, job, speeds) if job else None for job in jobs]
+    costs = [estimate(config, job, speeds) if job else None for job in jobs]
     with_model = [(job.rule, cost) for job, cost in zip(jobs, costs, strict=True) if job and cost]
     if not with_model:
         return print("No job of these tables loads a model.")
-    print(
-        f"rule         jobs  prompt Mtok  generated Mtok  trained Mtok      PFLOP  {unit}-hours  longest job"
-    )
+    tokens = "prompt Mtok  generated Mtok  trained Mtok"
+    print(f"rule         jobs  {tokens}      PFLOP  {unit}-hours  longest job")
     for rule in (*LOADING, "total"):
         some = [cost for name, cost in with_model if rule in (name, "total")]
-        if not some:
-            continue
-        total = Cost(*(sum(column) for column in zip(*some, strict=True)))
-        tokens = f"{total.prompt / 1e6:>13,.2f}{total.generated / 1e6:>16,.2f}{total.trained / 1e6:>14,.2f}"
-        spent = f"{f'{total.flops / 1e15:,.4g}':>11}{total.device_hours:>{len(unit) + 8}.3f}"
-        print(f"{rule:<11}{len(some):>6}{tokens}{spent}{max(cost.hours for cost in some):>13.3f}")
-    shown = "{:.3g} TFLOP/s prompts, {:.3g} training, {:.3g} generating".format(
-        *(speed / 1e12 for speed in speeds)
-    )
+        if some:
+            print(line_of(rule, some, unit))
+    prompts, training, generating = (speed / 1e12 for speed in speeds)
     print(
-        f"\nSpeed: {shown}; {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
+        f"\nSpeed: {prompts:.3g} TFLOP/s prompts, {training:.3g} training, {generating:.3g} generating;"
+        f" {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
     )
-    if args.gpus is not None:
-        print(by_the_clock(config, commands, jobs, costs, args.gpus, unit))
-    if config.device != "cpu":
-        compare(config, args, jobs)
-    tasks = {config.datasets[job.cell.dataset].task for job in jobs if job} - {*args.tokens}
-    if guessed := sorted(
-        task for task in tasks if Path(task).stem not in {name for name, _ in LENGTHS}
-    ):
-        print(
-            f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed; --tokens says others."
-        )
+    if number is not None:
+        print(by_the_clock(config, commands, jobs, costs, number, unit))
+    known = {name for name, _ in LENGTHS}
+    tasks = {config.datasets[job.cell.dataset].task for job in jobs if job}
+    guessed = sorted(task for task in tasks if Path(task).stem not in known)
+    if guessed:
+        print(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed.")
+
+
+def line_of(rule: str, costs: list[Cost], unit: str) -> str:
+    """A line of the printed table: the sums of some jobs, and the longest of them."""
+    total = Cost(*(sum(column) for column in zip(*costs, strict=True)))
+    millions = [tokens / 1e6 for tokens in (total.prompt, total.generated, total.trained)]
+    tokens = "{:>13,.2f}{:>16,.2f}{:>14,.2f}".format(*millions)
+    flops = f"{total.flops / 1e15:,.4g}"
+    hours = f"{total.device_hours:>{len(unit) + 8}.3f}{max(cost.hours for cost in costs):>13.3f}"
+    return f"{rule:<11}{len(costs):>6}{tokens}{flops:>11}{hours}"
 
 
 def job_of(command: Command) -> Job | None:
@@ -219,48 +204,24 @@ def splits(files: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in frozen)) or ("rl",)
 
 
-def rates(config: Config, peak: float, training: float = SHARES[1]) -> tuple[float, ...]:
-    """FLOP/s of a core, or of a GPU, for each kind of work. training: its share of the peak
-    [TFLOP/s].
-    """
-    return (
-        CORE
-        if config.device == "cpu"
-        else tuple(1e12 * peak * share for share in (SHARES[0], training, SHARES[2]))
-    )
+def rates(config: Config, peak: float) -> tuple[float, ...]:
+    """FLOP/s of a core, or of a GPU with this peak [TFLOP/s], for each kind of work."""
+    if config.device == "cpu":
+        return CORE
+    return tuple(1e12 * peak * share for share in SHARES)
 
 
-def compare(config: Config, args, jobs: list[Job | None]) -> None:
-    """Prints the hours of some GPUs by each share of training; a small one recomputes activations."""
-    print(
-        f"\nGPU-hours by training's share of the peak{''.join(f'{name:>10}' for name in KNOWN.compared)}"
-    )
-    for share, source in KNOWN.training:
-        hours = []
-        for peak, memory in (KNOWN.gpus[name] for name in KNOWN.compared):
-            again = replace(
-                config.training, checkpointing=config.training.checkpointing or memory < 60
-            )
-            fitting = replace(config, training=again)
-            speeds = rates(config, peak, share)
-            costs = [estimate(fitting, args, job, speeds) for job in jobs if job]
-            hours.append(sum(cost.device_hours for cost in costs if cost))
-        print(f"{f'{share:.0%}':<41}{''.join(f'{each:>10.1f}' for each in hours)}  {source}")
-
-
-def estimate(config: Config, args, job: Job, speeds: tuple[float, ...]) -> Cost | None:
+def estimate(config: Config, job: Job, speeds: tuple[float, ...]) -> Cost | None:
     """None without a model, as where no model grades."""
     if not loaded_model(config, job):
         return None
-    works = [job_tokens(config, args, job, split) for split in job.splits]
+    works = [job_tokens(config, job, split) for split in job.splits]
     prompt, generated, trained, *flops = (
         sum(column) / job.shards for column in zip(*works, strict=True)
     )
     gpus = devices(config, job)
-    seconds = (
-        sum(each / speed for each, speed in zip(flops, speeds, strict=True)) / gpus
-        + LOAD[config.device]
-    )
+    busy = sum(each / speed for each, speed in zip(flops, speeds, strict=True))
+    seconds = busy / gpus + LOAD[config.device]
     return Cost(prompt, generated, trained, sum(flops), gpus * seconds / 3600, seconds / 3600)
 
 
@@ -274,13 +235,9 @@ def loaded_model(config: Config, job: Job) -> str:
     another cell's, or the grader.
     """
     if job.rule == "grade":
-        return (
-            "" if config.grading is None or config.grading.model is None else config.grading.model
-        )
-    if job.rule in ("sample", "elicit", "likelihoods") or (job.rule, job.name) == (
-        "states",
-        "answers",
-    ):
+        return config.grading.model or "" if config.grading else ""
+    answering = job.rule in ("sample", "elicit", "likelihoods")
+    if answering or (job.rule, job.name) == ("states", "answers"):
         return job.cell.model
     source = methods.of(config).parse(job.name).source if job.rule == "state" else None
     return picking.judge_base(config, source or job.cell.model)
@@ -293,12 +250,11 @@ def minutes(
     jobs that share its work.
     """
     limit = KNOWN.limit
-    nothing = SimpleNamespace(parameters={}, items={}, tokens={})
     if rule in LOADING:
         name = next((wildcards[name] for name in NAMES if name in wildcards), "")
         job = Job(rule, Cell(wildcards["dataset"], wildcards["model"]), name, splits(files), shards)
         with contextlib.suppress(BadInput):  # of a model or data set that is not in the tables
-            if cost := estimate(config, nothing, job, rates(config, KNOWN.gpus["H100"][0])):
+            if cost := estimate(config, job, rates(config, KNOWN.gpus["H100"][0])):
                 return max(limit["least"], math.ceil(limit["times"] * 60 * cost.hours))
     return limit["unknown"]
 
@@ -375,27 +331,15 @@ def schedule(hours, needed, inputs, urgency, number: int) -> float:
     return clock
 
 
-def numbers(arguments: list[str], values: int) -> dict[str, list[float]]:
-    texts = {key: text for key, _, text in (argument.partition("=") for argument in arguments)}
-    for key, text in texts.items():
-        if not re.fullmatch(",".join([r"[1-9]\d*(?:\.\d+)?(?:e\d+)?"] * values), text):
-            raise BadInput(
-                f"'{key}={text}': expected KEY=NUMBER{',NUMBER' * (values - 1)}, above 0"
-            )
-    return {key: [float(number) for number in text.split(",")] for key, text in texts.items()}
-
-
 def gpu_peak(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     """The peak of a GPU, and a note on its number format and memory."""
     if peak is not None:
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
-    if (name := {gpu.lower(): gpu for gpu in KNOWN.gpus}.get(asked.lower())) is None:
-        close = ", ".join(
-            difflib.get_close_matches(asked.upper(), KNOWN.gpus, n=3, cutoff=0.4) or KNOWN.gpus
-        )
-        raise BadInput(
-            f"--gpu {asked!r}: not in the table; did you mean {close}? Or give its peak: --tflops N"
-        )
+    name = next((gpu for gpu in KNOWN.gpus if gpu.lower() == asked.lower()), None)
+    if name is None:
+        close = difflib.get_close_matches(asked.upper(), KNOWN.gpus, n=3, cutoff=0.4)
+        meant = f"did you mean {', '.join(close or KNOWN.gpus)}?"
+        raise BadInput(f"--gpu {asked!r}: not in the table; {meant} Or give its peak: --tflops N")
     peak, memory = KNOWN.gpus[name]
     dtype, times = ("float32", 2) if name in ("V100", "T4") else ("bfloat16", 1)
     note = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
@@ -404,14 +348,14 @@ def gpu_peak(config: Config, asked: str, peak: float | None) -> tuple[float, str
     return peak, f"{note} Models of 8B {fit}."
 
 
-def job_tokens(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
+def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
     """Tokens of prompts, generated and trained on; FLOPs of prompts, of training and of generating."""
     rule, cell, name, *_ = job
     training = config.training
     transformers = config.engine.name == "transformers"
-    n = prompts(config, args, cell.dataset, split)
-    its = lengths(config, args, cell.dataset, split)
-    sizes = model_sizes(config, args, job)
+    n = prompts(config, cell.dataset, split)
+    its = lengths(config, cell.dataset, split)
+    sizes = model_sizes(config, job)
     batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
     asked = computed_tokens(n, its.ask, its.ask_shared, batch)
     judged = computed_tokens(n, its.judge, its.judge_shared, batch)
@@ -485,51 +429,50 @@ def job_tokens(config: Config, args, job: Job, split: str) -> tuple[float, ...]:
     return prompt, generated, 0, *flops
 
 
-def prompts(config, args, dataset: str, split: str) -> int:
+def prompts(config: Config, dataset: str, split: str) -> int:
+    """How many prompts a split has."""
     spec = config.datasets[dataset]
-    given = args.items.get(f"{dataset}.{split}")
-    origin = spec.splits[split].origin
-    size = given[0] if given else spec.splits[split].size
-    if isinstance(size, int | float):
-        return int(size)
-    if not (total := LENGTHS.get((spec.task, origin), OTHER).questions):
-        question = f"config: datasets.{dataset}.splits.{split}: how many examples has {origin!r}?"
-        raise BadInput(f"{question} Say so with --items {dataset}.{split}=N")
-    rows = examples.split_slices(spec.splits, origin, total)[split]
+    splits: dict[str, Split] = {**spec.splits}
+    origin = splits[split].origin
+    size = splits[split].size
+    if isinstance(size, int):
+        return size
+    total = LENGTHS.get((spec.task, origin), OTHER).questions
+    if not total:
+        key = f"datasets.{dataset}.splits.{split}"
+        question = f"how many examples has {origin!r}?"
+        raise BadInput(f"config: {key}: {question} For an estimate, give a number as its size")
+    rows = examples.split_slices(splits, origin, total)[split]
     return rows.stop - rows.start
 
 
-def lengths(config, args, dataset: str, split: str) -> Lengths:
+def lengths(config: Config, dataset: str, split: str) -> Lengths:
     spec = config.datasets[dataset]
-    known = {
-        origin: means for (task, origin), means in LENGTHS.items() if task == Path(spec.task).stem
-    }
-    usual = known.get(spec.splits[split].origin) or max(known.values(), default=OTHER)
-    return Lengths(*args.tokens[spec.task]) if spec.task in args.tokens else usual
+    stem = Path(spec.task).stem
+    known = {origin: means for (task, origin), means in LENGTHS.items() if task == stem}
+    splits: dict[str, Split] = {**spec.splits}
+    return known.get(splits[split].origin) or max(known.values(), default=OTHER)
 
 
-def model_sizes(config: Config, args, job: Job) -> Sizes:
-    """As given, from the config.json of its folder, or from the table; a server's takes nothing
-    here.
-    """
+def model_sizes(config: Config, job: Job) -> Sizes:
+    """From the config.json of its folder, or from the table; a server's takes nothing here."""
     name = picking.base_model(config, loaded_model(config, job))
     source = config.models[name].source
-    if picking.on_server(config, name) or name in args.parameters:
-        return Sizes(*args.parameters.get(name, [0]))
-    if "path" in source and (file := Path(source["path"], "config.json")).exists():
-        shape = {
-            key: value for key, value in json.loads(file.read_text()).items() if value is not None
-        }
+    if picking.on_server(config, name):
+        return Sizes(0)
+    file = Path(source.get("path", ""), "config.json")
+    if "path" in source and file.exists():
+        given = json.loads(file.read_text())
+        shape = {key: value for key, value in given.items() if value is not None}
         heads = shape.get("num_attention_heads", 1)
-        shape = (
-            dict(zip(GROUPED, (heads, shape.get("hidden_size", 0) // heads), strict=True)) | shape
-        )
+        usual = (heads, shape.get("hidden_size", 0) // heads)
+        shape = dict(zip(GROUPED, usual, strict=True)) | shape
         if all(key in shape for key in SHAPE):
             return decoder(*(shape[key] for key in SHAPE))
-    if (origin := source.get("hub") or source.get("package") or source.get("path")) not in SIZES:
-        raise BadInput(
-            f"models.{name}: how large is {origin!r}? Say so with --parameters {name}=8e9"
-        )
+    origin = source.get("hub") or source.get("package") or source.get("path")
+    if origin not in SIZES:
+        remedy = "an estimate needs a folder with its config.json (source: {path: FOLDER})"
+        raise BadInput(f"models.{name}: how large is {origin!r}? {remedy}")
     return SIZES[origin]
 
 
@@ -537,19 +480,17 @@ def computed_tokens(n: float, length: float, shared: float, batch: float) -> flo
     """Tokens computed for n prompts in batches of `batch` tokens, each with the shared beginning
     once.
     """
-    return (
-        n * (length - shared)
-        + max(1.0, n / max(1.0, (batch - shared) / (length - shared))) * shared
-    )
+    own = length - shared
+    batches = max(1.0, n / max(1.0, (batch - shared) / own))
+    return n * own + batches * shared
 
 
 def forward_flops(sizes: Sizes, tokens: float, outputs: float, context: float = 0.0) -> float:
     """FLOPs over `tokens`, each attending to `context` others, with the output layer at `outputs`
     of them.
     """
-    return (
-        2 * sizes.body + 4 * sizes.layers * sizes.width * context
-    ) * tokens + 2 * sizes.head * outputs
+    each = 2 * sizes.body + 4 * sizes.layers * sizes.width * context
+    return each * tokens + 2 * sizes.head * outputs
 
 
 def training_flops(
@@ -565,7 +506,7 @@ def training_flops(
     weights = forward_flops(sizes, tokens, 0)
     passes = 2 + (training.method == "full") + again
     attention = forward_flops(sizes, tokens, 0, context) - weights
-    above = trained * (passes * weights + (3 + again) * attention) + passes * forward_flops(
-        sizes, 0, outputs
-    )
-    return above + (1 - trained) * (weights + attention)
+    layers = passes * weights + (3 + again) * attention
+    output = passes * forward_flops(sizes, 0, outputs)
+    # below the lowest trained layer there is the forward pass alone
+    return trained * layers + (1 - trained) * (weights + attention) + output
