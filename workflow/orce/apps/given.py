@@ -56,7 +56,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
 def _of_samples(answers: list[str], method: str) -> float | None:
     """The confidence by a method that compares the answers to one question."""
     task, compares = tasks.get("qa"), methods.known()[method]
-    asked = rows.from_record("response", {"answers": answers}).judgeable()
+    asked = rows.question_of_record("response", {"answers": answers}).judgeable()
     example = asked.example("qa", id="", equality="normalised")
     read = cast(Tested, given_records.make_sample(asked, "test", example, task))
     if compares.state is not None:

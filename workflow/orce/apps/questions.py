@@ -15,7 +15,8 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.settings.schema import Dataset
 from orce.tasks import qa
-from orce.tasks.rows import GIVEN, Question, Record, blank, from_record
+from orce.tasks.rows import GIVEN, Question, Record, question_of_record
+from orce.tasks.values import is_blank
 
 EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
 # Of all questions, or of none: what it is called, and the attribute of a question that says whether it has some.
@@ -138,7 +139,7 @@ def _question(
         judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
         raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
     _check_confidence(where, record)
-    question = from_record(where, record, task)
+    question = question_of_record(where, record, task)
     if task == "choice" and not question.options:
         raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
     return _with_its_own_answer(question)
@@ -162,7 +163,7 @@ def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
 def _check_text(where: str, record: Record, is_given: bool) -> None:
     """Raises BadInput for a question without a text, which only answers that are made already can do without."""
     text = record.get("question")
-    if (is_given and text is None) or (isinstance(text, str) and not blank(text)):
+    if (is_given and text is None) or (isinstance(text, str) and not is_blank(text)):
         return
     there = ""
     if "question" not in record:
@@ -175,7 +176,7 @@ def _check_text(where: str, record: Record, is_given: bool) -> None:
 def _check_label(where: str, label: Any, is_given: bool, has_choices: bool) -> None:
     """Raises BadInput for a label that is nothing, or a number that may mean right and wrong."""
     is_number = label in (0, 1) and not isinstance(label, bool)
-    if blank(label) or (is_number and is_given and not has_choices):
+    if is_blank(label) or (is_number and is_given and not has_choices):
         expected = (
             "expected the accepted answer, or a list of them; or True or False of a given answer"
         )

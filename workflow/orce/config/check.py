@@ -40,7 +40,7 @@ from orce.settings.schema import (
 )
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
-from orce.tasks.rows import local
+from orce.tasks.sources import split_file
 
 PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
 OURS = (  # fields of a request that the package sets
@@ -593,7 +593,7 @@ def rows(config: Config) -> None:
         ):
             source = picking.data_source(config, name)
             try:
-                path = local(source, split)
+                path = split_file(source, split)
             except BadInput:
                 continue
             # JSON, CSV and TSV files are read as a whole.

@@ -15,7 +15,7 @@ from orce.artefacts.records import Confidence, Example, Greedy, Sample, Scored
 from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.settings.stage import GivenFile
-from orce.tasks import Task, rows
+from orce.tasks import Task, rows, values
 from orce.tasks.examples import TESTED
 from orce.tasks.rows import Question, Record
 
@@ -29,7 +29,7 @@ def read_given(given: GivenFile, *needed: str) -> dict[str, tuple[str, Record]]:
         None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
     )
     for where, record in tables.records(Path(given.path), columns, "id", *needed):
-        name = rows.text((where, record), "id")
+        name = values.required_text((where, record), "id")
         if name in records:
             raise BadInput(
                 f"{where}: id {name!r} stands in {records[name][0].rpartition(', ')[2]} already"
@@ -124,7 +124,7 @@ def make_confidence(
     """
     stated = tables.probability(where, record["confidence"])
     judgement = greedy
-    answer, correct = rows.answered(where, record).own
+    answer, correct = rows.read_answers(where, record).own
     if answer not in (None, greedy.answer, greedy.raw):
         judgement = label_answer(where, answer, correct, example, task)
     return Confidence.of(example, judgement, stated, record.get("raw", judgement.raw))

@@ -31,7 +31,9 @@ def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, mani
         examples = stages.read_prompts(file)
         given_records.require_examples(given, examples, path)
         records += [
-            given_records.make_sample(rows.answered(*given[example["id"]]), split, example, task)
+            given_records.make_sample(
+                rows.read_answers(*given[example["id"]]), split, example, task
+            )
             for example in examples
         ]
         if line := stages.near_miss_report(records[-len(examples) :], examples, task):

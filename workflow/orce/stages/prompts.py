@@ -18,7 +18,7 @@ from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.settings.schema import Config, Split
 from orce.settings.stage import Settings as StageSettings
-from orce.tasks import choice, rows
+from orce.tasks import choice, sources
 from orce.tasks.examples import SHOWN, find_overlaps, normalised_text, split_slices
 
 
@@ -62,7 +62,7 @@ class PromptsSettings(StageSettings, kw_only=True):
 def run(settings: PromptsSettings, split: str, out: str, manifest: str):
     # with its commit, for the manifest
     task = tasks.get(settings.task)
-    source = dict(rows.pinned(settings.source))
+    source = dict(sources.pin_revision(settings.source))
     lines = []
     if source != settings.source:
         lines.append(

@@ -17,7 +17,7 @@ from orce.artefacts.files import unique_ids
 from orce.artefacts.records import Example
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.tasks import choice, rows
+from orce.tasks import choice, rows, sources, values
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,9 +44,9 @@ class Benchmark:
         fields = self.fields
         seen = Counter[str]()
         if "hub" in source:
-            records = rows.from_hub(source, {"val": "validation"}.get(split, split), self.config)
+            records = sources.read_hub(source, {"val": "validation"}.get(split, split), self.config)
         else:
-            paths = rows.find(source, [pattern.format(split) for pattern in self.files])
+            paths = sources.find_files(source, [pattern.format(split) for pattern in self.files])
             records = [row for path in paths for row in self.read(path, split)]
         made: list[Any] = []
         for position, (where, columns) in enumerate(records):
@@ -57,13 +57,15 @@ class Benchmark:
             row = where, columns
             made.append(
                 choice.example(
-                    rows.from_row(row, position, {"fields": fields, "answer_is": "index"}, split),
+                    rows.question_of_row(
+                        row, position, {"fields": fields, "answer_is": "index"}, split
+                    ),
                     {},
                     seed,
                 )
             )
             if "context" in fields:
-                rows.text(row, fields["context"])
+                values.required_text(row, fields["context"])
             name = self.name(columns, split, position)
             made[-1]["id"] = self.id(name, seen[name])
             seen[name] += 1

@@ -14,7 +14,7 @@ from typing import Any
 
 from orce.artefacts.records import Example, Score
 from orce.tasks import rows
-from orce.tasks.rows import letters
+from orce.tasks.options import letters
 from orce.text.extract import LONGEST, to_number
 from orce.text.marks import DENIED, lines, occurrences, own_reply, plain, squeeze, statements
 
@@ -45,7 +45,7 @@ def load(
     """Examples of a split, or of its first rows. `source` has fields, options, shuffle, answer_is
     and ask (docs/extending.md) beside hub or path. Raises BadInput naming the row.
     """
-    return rows.examples(source, split, first, lambda asked: example(asked, source, seed))
+    return rows.load_examples(source, split, first, lambda asked: example(asked, source, seed))
 
 
 def example(asked: rows.Question, source: Mapping[str, Any], seed: int) -> Example:
@@ -83,7 +83,7 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 def extract(text: str, example: Example) -> str | None:
     """The option that a text chooses, or the part of the text that the dataset's own pattern finds."""
-    return chosen(rows.matched(text, example), example)
+    return chosen(rows.matched_text(text, example), example)
 
 
 def score(answer: str | None, example: Example) -> Score:

@@ -20,7 +20,7 @@ from orce.artefacts.files import unique_ids
 from orce.artefacts.records import Example, Score
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
-from orce.tasks import rows
+from orce.tasks import rows, sources, values
 from orce.text.marks import ascii_signs, lines, own_reply, plain, statements, unpunctuated
 
 ANSWER_KIND = "short answer"
@@ -43,16 +43,16 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
     name = SPLITS[split]
     if "hub" in source:
-        records = rows.from_hub(source, {"dev": "validation"}.get(name, name))
+        records = sources.read_hub(source, {"dev": "validation"}.get(name, name))
     else:
-        (path,) = rows.find(source, [f"drop_dataset_{name}.json"])
+        (path,) = sources.find_files(source, [f"drop_dataset_{name}.json"])
         records = []
         passages = tables.read_json(path)
         if not isinstance(passages, dict) or not passages:
             raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
         for key, passage in passages.items():
             where = f"{path}, passage {key}"
-            shown = rows.text((where, passage), "passage")
+            shown = values.required_text((where, passage), "passage")
             pairs = tables.value((where, passage), "", "qa_pairs")
             records += [
                 (f"{where}, question {i}", {**pair, "passage": shown})
@@ -74,9 +74,9 @@ def _example(row: Row) -> Example:
         tuple(answer) for answer in spans if any(span.strip() for span in answer)
     )
     return {
-        "id": rows.text(row, "query_id"),
-        "question": rows.text(row, "question"),
-        "context": rows.text(row, "passage"),
+        "id": values.required_text(row, "query_id"),
+        "question": values.required_text(row, "question"),
+        "context": values.required_text(row, "passage"),
         "choices": None,
         "reference": [list(answer) for answer in references],
     }

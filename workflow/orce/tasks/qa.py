@@ -43,7 +43,7 @@ def load(
     `source` has fields, equality, ask and answer_after, the signs before an answer (GSM8K's
     solutions end with #### 72). Raises BadInput naming the row.
     """
-    return rows.examples(source, split, first, lambda asked: _example(asked, source))
+    return rows.load_examples(source, split, first, lambda asked: _example(asked, source))
 
 
 def _example(asked: rows.Question, source: Mapping[str, Any]) -> Example:
@@ -103,7 +103,7 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 def extract(text: str, example: Example) -> str | None:
     """The answer that a text states, or None; for numeric equality the number, in canonical form."""
-    text = rows.matched(text, example)
+    text = rows.matched_text(text, example)
     if example.get("equality") == "numeric":
         return number(text, conclusion=True)
     if example.get("equality") == "math-verify":
