@@ -70,7 +70,7 @@ def _ratio(ratio: dict) -> str:
 
 def machine(threads: int) -> dict:
     """Processor, cores, threads, load, versions, commit and date."""
-    from orce.reports import metrics_file
+    from orce.reports import provenance
 
     lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return {
@@ -78,8 +78,8 @@ def machine(threads: int) -> dict:
         "cores": os.cpu_count(),
         "threads": threads,
         "load": [round(load, 2) for load in os.getloadavg()],
-        "packages": metrics_file.versions(),
-        "commit": metrics_file.commit(),
+        "packages": provenance.versions(),
+        "commit": provenance.commit(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
 

@@ -27,7 +27,7 @@ from finished_run import CELL, MODEL, PROMPTS, SFT, SPEED, STATED, TEST
 from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.errors import BadInput
-from orce.reports.metrics_file import rows_so_far
+from orce.reports.screen import rows_so_far
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ from orce import methods, stages
 from orce.align import rewards
 from orce.artefacts.files import read_jsonl, write_jsonl
 from orce.config.check import PAPER, read_config
-from orce.reports import metrics_file
+from orce.reports import screen
 
 BIN = Path(sys.executable).parent
 AFTER_THE_DEMO = ("measure.md",)  # pages whose commands read the demo's results
@@ -251,8 +251,8 @@ def test_the_readme_shows_both_tables_of_the_demo():
     assert [lines[0].partition(",")[0], lines[10].partition(",")[0]] == ["arithmetic", "worldfacts"] and lines[
         9
     ] == "..."
-    assert lines[1] == lines[11] == metrics_file.LINE.format("", *metrics_file.SO_FAR, "unread").rstrip()
-    assert metrics_file.COLLAPSED in lines[-1].split()
+    assert lines[1] == lines[11] == screen.LINE.format("", *screen.SO_FAR, "unread").rstrip()
+    assert screen.COLLAPSED in lines[-1].split()
     rows = ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
     assert [line.split()[0] for line in lines[2:9]] == [line.split()[0] for line in lines[12:-1]] == rows
 

@@ -158,7 +158,7 @@ case $1 in *compute_cap*) echo 'Field "compute_cap" is not a valid field to quer
     ("transformers", "not run vllm  is not installed", 0),
 ])  # fmt: skip
 def test_without_vllm_a_line_says_so_and_the_rest_runs(folder, fakes, monkeypatch, capsys, engine, line, code):
-    monkeypatch.setattr(gpu_check.metrics_file, "versions", lambda: {"torch": "2.13.0"})
+    monkeypatch.setattr(gpu_check.provenance, "versions", lambda: {"torch": "2.13.0"})
     card = {"name": "H100", "capability": 9.0, "driver": "580.65.06", "memory": 80.0, "free": 80.0}
     monkeypatch.setattr(gpu_check, "at_hand", lambda: card)
     monkeypatch.setattr(gpu_check, "first_layers", lambda whole, work: str(whole))

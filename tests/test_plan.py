@@ -27,7 +27,7 @@ from orce.artefacts import files
 from orce.config.cells import Cell
 from orce.config.check import read_config
 from orce.errors import BadInput
-from orce.runtime import preflight
+from orce.runtime import machine, preflight
 from orce.settings import load
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
@@ -373,7 +373,7 @@ def test_a_machine_that_can_or_that_does_not_say_is_not_refused(busy, driver, se
         monkeypatch.setenv(name, value)
     if library:  # libcuda.so.1 of NVIDIA's cuda-compat, as ctypes loads it
         (busy / "fake" / "ctypes.py").write_text(library)
-    assert preflight.machine(None, "bfloat16") == []
+    assert machine.missing_here(None, "bfloat16") == []
 
 
 @pytest.mark.slow
@@ -388,14 +388,14 @@ def test_a_plan_and_jobs_without_gpus_run_where_there_is_none(busy):
 @pytest.mark.slow
 def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    preflight.gpus([{"gpu": 2, "gpus_wanted": 2}], None, local=False)
+    machine.gpus_needed([{"gpu": 2, "gpus_wanted": 2}], None, local=False)
     with pytest.raises(BadInput, match="a job needs 2 GPUs"):
-        preflight.gpus([{"gpu": 2, "gpus_wanted": 2}], None, local=True)
+        machine.gpus_needed([{"gpu": 2, "gpus_wanted": 2}], None, local=True)
     with pytest.raises(BadInput, match="gpu=1, but a job needs 2 GPUs"):
-        preflight.gpus([{"gpu": 1, "gpus_wanted": 2}], 1, local=False)
+        machine.gpus_needed([{"gpu": 1, "gpus_wanted": 2}], 1, local=False)
 
 
-HOLD = "import sys; from orce.runtime import preflight; preflight.alone(); print('alone', flush=True); sys.stdin.read()"
+HOLD = "import sys; from orce.runtime import preflight; preflight.hold_folder(); print('alone', flush=True); sys.stdin.read()"
 
 
 @pytest.mark.slow
@@ -422,9 +422,9 @@ def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp
     (chunks / "samples-0.jsonl.0a").mkdir(parents=True)
     training.parent.mkdir(parents=True)
     for path in (chunks / "samples-0.jsonl.0a" / "lock", training):
-        preflight.unlocked(planned)
+        preflight.refuse_running_jobs(planned)
         with (
             files.exclusive_lock(path),
             pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"),
         ):
-            preflight.unlocked(planned)
+            preflight.refuse_running_jobs(planned)

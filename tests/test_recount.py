@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-from orce.reports.metrics_file import rows_so_far
+from orce.reports.screen import rows_so_far
 
 SCRIPT = ROOT / "tools" / "recount.py"
 CELL = Path("results/arithmetic/small")

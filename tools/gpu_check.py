@@ -40,8 +40,8 @@ from orce.judge.reader import TransformersReader
 from orce.llm import engines, language_model, reading
 from orce.llm.chat import statement, to_percent
 from orce.methods.method import DEPTHS
-from orce.reports import metrics_file
-from orce.runtime import lease, preflight
+from orce.reports import provenance
+from orce.runtime import lease, machine
 from orce.runtime.process import SPEED, say
 from orce.settings.stage import to_mapping
 from orce.stages import convert_model
@@ -301,7 +301,9 @@ def main(argv: list[str]) -> int:
         raise BadInput(f"no GPU ({origin}); --device cpu checks the stages without one")
     taken = take(devices)
     if devices:
-        results += [Result("environment", False, note=line) for line in preflight.machine(config.python, config.dtype)]
+        results += [
+            Result("environment", False, note=line) for line in machine.missing_here(config.python, config.dtype)
+        ]
         try:
             gpu = apart(at_hand)
         except Ended as error:
@@ -312,9 +314,9 @@ def main(argv: list[str]) -> int:
     if gpu is None:
         torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
         config.device, config.dtype, pair = "cpu", "float32", "" if args.two else None
-    elif gpu["capability"] < preflight.CAPABLE.get(config.dtype, 0):
+    elif gpu["capability"] < machine.CAPABLE.get(config.dtype, 0):
         config.dtype = "float32"
-    names, packages = ["transformers", *(["vllm"] if gpu else [])], metrics_file.versions()
+    names, packages = ["transformers", *(["vllm"] if gpu else [])], provenance.versions()
     if gpu and "vllm" not in packages:
         names.pop()
         failed, remedy = config.engine.name == "vllm", "install envs/gpu.txt, or set engine.name: transformers"
@@ -328,7 +330,7 @@ def main(argv: list[str]) -> int:
     report = {"passed": all(result.passed is not False for result in results)}
     report |= {"seconds": round(time.monotonic() - started), "gpu": gpu, "listed": len(devices), "dtype": config.dtype}
     report |= {"system": platform.platform(), "cuda": torch.version.cuda, "packages": packages}
-    report |= {"files": args.configfile, "commit": metrics_file.commit(), "checks": list(map(asdict, results))}
+    report |= {"files": args.configfile, "commit": provenance.commit(), "checks": list(map(asdict, results))}
     Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
     print(*results, verdict(report), sep="\n")
     say(f"[gpu-check] {args.out}: attach it to an issue, or read its notes")

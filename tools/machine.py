@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from orce.runtime import lease, preflight
+from orce.runtime import lease, machine
 from orce.runtime.process import say
 
 
@@ -67,7 +67,7 @@ def at_hand() -> dict[str, Any]:
     """The first GPU that torch sees, memory in GB. Starts CUDA, or raises what torch says."""
     torch.cuda.init()
     card, (free, total) = torch.cuda.get_device_properties(0), torch.cuda.mem_get_info()
-    driver = subprocess.run(preflight.SMI[1], check=False, capture_output=True, text=True).stdout.partition("\n")[0]
+    driver = subprocess.run(machine.SMI[1], check=False, capture_output=True, text=True).stdout.partition("\n")[0]
     known = {"name": card.name, "capability": card.major + card.minor / 10, "driver": driver or "unknown"}
     return known | {"memory": total / 1e9, "free": free / 1e9}
 

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from orce.reports.metrics_file import rows_so_far
+from orce.reports.screen import rows_so_far
 
 if __name__ == "__main__":
     results = Path(*sys.argv[1:] or ["results"])

@@ -24,7 +24,7 @@ from orce.llm.chat import little_mass
 from orce.metrics import paired_bootstrap
 from orce.metrics.signs import COLLAPSED, UNREAD, mostly_unread
 from orce.metrics.summary import read_stated
-from orce.reports import comparison, metrics_file
+from orce.reports import comparison, metrics_file, provenance
 from orce.reports.comparison import SHORT_TITLES, decimals
 from orce.reports.metrics_file import CellMetrics
 from orce.settings.stage import to_mapping
@@ -128,11 +128,11 @@ def read_content(settings: Tables, metrics: list[str], confidences: list[str]) -
             settings.models,
         )
     packages = ", ".join(
-        f"{name} {version}" for name, version in sorted(metrics_file.versions().items())
+        f"{name} {version}" for name, version in sorted(provenance.versions().items())
     )
     facts = [
         ("configuration digest", digest(to_mapping(settings), digests)),
-        ("git commit", metrics_file.commit() or "unknown"),
+        ("git commit", provenance.commit() or "unknown"),
     ]
     return Content(filled, by_path, [*facts, ("packages", packages)])
 

@@ -12,7 +12,7 @@ from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
-from orce.reports import metrics_file
+from orce.reports import metrics_file, provenance, screen
 from orce.runtime.process import say
 from orce.settings.schema import Config
 from orce.settings.stage import Number, to_mapping
@@ -80,7 +80,7 @@ def run(
     if distinct < 3 and stated.unread < len(stated.ids):
         values["n_distinct"] = distinct
     digest = files.file_digest(confidences)
-    record = metrics_file.provenance(
+    record = provenance.provenance_of(
         to_mapping(settings), {path: store.read_manifest(path) for path in manifests}, digest
     )
     named = {"dataset": settings.dataset, "model": settings.model, "method": method}
@@ -91,8 +91,8 @@ def run(
         stated.confidence, stated.correct, settings.bootstrap, settings.seed, stated.unread
     )
     store.write_object(extra, named | more | {"confidences": digest}, settings)
-    if why := metrics_file.read(out).collapse:
+    if why := metrics_file.read_metrics(out).collapse:
         say(f"{out}: {why}")
     # the screen of a long run shows what there is
-    for line in metrics_file.rows_so_far(Path(out).parent.parent):
+    for line in screen.rows_so_far(Path(out).parent.parent):
         say(line)

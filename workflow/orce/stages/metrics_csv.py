@@ -47,7 +47,7 @@ def run(
         label = settings.labels.get(path, "")
         label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
         cell = (measured.dataset, measured.model, measured.method, label)
-        extra = metrics_file.read(Path(path).with_name("extra.json"))
+        extra = metrics_file.read_metrics(Path(path).with_name("extra.json"))
         values = [
             *metric_lines(measured, [*METRICS, "spearman_surrogate", "f1"]),
             *metric_lines(extra, [*EXTRA]),
