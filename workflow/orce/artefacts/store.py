@@ -6,7 +6,7 @@ has `file`, where the file belongs, from results/ on; `sha256` of the file, or o
 `n`, its lines; `settings`; `inputs`, {path: digest} of the run's files that its step had read; and
 `manifest_digest`, of all this. A reader gets the bytes that were written, at this place, from the
 inputs that are there now. A manifest is due under results/; elsewhere a file without one is a
-user's own. A seal of an earlier version may lack its settings, its place and its inputs.
+user's own.
 """
 
 import contextlib
@@ -76,9 +76,9 @@ def writing(path, settings: Settings | dict | None = None, manifest=None, **fact
     """
     with files.atomic(path) as handle:
         yield handle
-        if not files.special(path):
-            handle.flush()
-            seal(path, settings, manifest, at=handle.name, **facts)
+        # the seal is there before the file has its name: no file under results/ is without one
+        handle.flush()
+        seal(path, settings, manifest, at=handle.name, **facts)
 
 
 @contextlib.contextmanager
@@ -120,7 +120,6 @@ def read_manifest(path, artefact=None) -> dict:
     digest = facts.pop(SEAL, None)
     if digest is not None and digest != files.digest(facts):
         raise BadInput(f"{path}: changed since it was written; {remedy}")
-    # a seal of an earlier version names no place
     here = run_path(path) or ""
     made = run_path(str(facts.get("file")))
     if (
