@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from msgspec import field, structs
 
 from orce.config.cells import Cell
-from orce.settings.schema import Config, Table
-from orce.settings.stage import Number, Settings
+from orce.settings.schema import Config, Number, Table
+from orce.settings.stage import Settings
 
 if TYPE_CHECKING:  # the methods load numpy, which a table that has its rows does not need
     from orce.methods import Registry

@@ -16,9 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
-from orce.settings.schema import FromZero, Lora, Number, Optimisation, Split
-
-__all__ = ["Number", "Split"]  # of the schema, for what stands below it
+from orce.settings.schema import FromZero, Lora, Number, Optimisation
 
 PAPER = "sc"  # the reward of the paper
 
@@ -72,7 +70,8 @@ class Settings(Part, kw_only=True):
 
 
 T = TypeVar("T", bound=msgspec.Struct)
-TrainingSettings = Mapping[str, Any]  # of a training, as a user's module gets them: the keys of Job
+# Raw mapping given to a user's train(), with the keys of TrainingJob.
+TrainingSettings = Mapping[str, Any]
 
 
 class TaskSettings(Settings, kw_only=True):
@@ -108,9 +107,7 @@ class Schedule(Optimisation, kw_only=True):
 
 
 class TrainingJob(msgspec.Struct, kw_only=True):
-    """The settings of a training as ours read them. stage: of Sft, of Dpo or of the method's own
-    training.
-    """
+    """Training settings, typed. stage: the optimisation of `sft`, of `dpo` or of a method's own."""
 
     model: Model
     training: Trainer

@@ -13,8 +13,8 @@ from orce.artefacts.records import Candidate, Realised
 from orce.config import picking
 from orce.llm.chat import statement
 from orce.runtime.process import seed_of
-from orce.settings.schema import Config
-from orce.settings.stage import ModelSettings, Number
+from orce.settings.schema import Config, Number
+from orce.settings.stage import ModelSettings
 
 
 class CandidatesSettings(ModelSettings, kw_only=True):

@@ -14,9 +14,9 @@ from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
 from orce.reports import metrics_file, provenance, screen
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import Number, to_mapping
+from orce.settings.schema import Config, Number
 from orce.settings.stage import Settings as StageSettings
+from orce.settings.stage import to_mapping
 
 
 class EvaluateSettings(StageSettings, kw_only=True):

@@ -20,8 +20,8 @@ from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import DEPTHS, PLACES, unpacked
 from orce.metrics.summary import stated_records
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import Number, TaskSettings
+from orce.settings.schema import Config, Number
+from orce.settings.stage import TaskSettings
 from orce.tasks.examples import find_overlaps, normalised_text
 
 

@@ -12,8 +12,8 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.llm import engines
 from orce.runtime.process import say, seed_of
-from orce.settings.schema import Config
-from orce.settings.stage import AnswerSettings, Number
+from orce.settings.schema import Config, Number
+from orce.settings.stage import AnswerSettings
 from orce.tasks import Task
 from orce.tasks.examples import TESTED
 from orce.text.marks import own_marks, plain, statements

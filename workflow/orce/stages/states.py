@@ -18,8 +18,8 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.methods.method import DEPTHS, packed
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import AnswerSettings, Number
+from orce.settings.schema import Config, Number
+from orce.settings.stage import AnswerSettings
 from orce.tasks import judge_prompt
 
 

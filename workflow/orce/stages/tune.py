@@ -13,8 +13,7 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.metrics import METRICS
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import Number
+from orce.settings.schema import Config, Number
 from orce.settings.stage import Settings as StageSettings
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from orce.artefacts.records import Example
 from orce.errors import BadInput
-from orce.settings.stage import Split
+from orce.settings.schema import Split
 from orce.tasks import Task
 
 # Splits on which confidences are stated, in greedy answers. Settings are chosen on the first;
