@@ -30,7 +30,9 @@ def run(args):
         if not paths:
             why = "no confidences.jsonl in its folders" if cell.is_dir() else "no such folder"
             raise BadInput(f"{cell}: {why}; expected results/DATASET/MODEL of a finished run")
-        usual = [name for stem in USUAL for name in paths if name.partition("-from-")[0] == stem]
+        usual = []
+        for stem in USUAL:
+            usual += [name for name in paths if name.partition("-from-")[0] == stem]
         names = args.methods or usual
         if unknown := [name for name in names if name not in paths]:
             close = difflib.get_close_matches(unknown[0], paths, 1)

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 from graphlib import TopologicalSorter
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,10 +32,10 @@ class Command(NamedTuple):
     @property
     def words(self) -> list[str]:
         """What follows `orce`."""
-        return [
-            self.stage,
-            *(word for option, values in self.options.items() for word in (option, *values)),
-        ]
+        words = [self.stage]
+        for option, values in self.options.items():
+            words += [option, *values]
+        return words
 
     @property
     def out(self) -> str:
@@ -43,17 +44,15 @@ class Command(NamedTuple):
     @property
     def writes(self) -> set[str]:
         """The files of the run that it makes."""
-        return {path for option in WRITTEN for path in self.options.get(option, [])}
+        return {*chain.from_iterable(self.options.get(option, []) for option in WRITTEN)}
 
     @property
     def reads(self) -> set[str]:
         """The files of the run that it is given."""
-        given = [
-            path
-            for option, values in self.options.items()
-            if option not in WRITTEN
-            for path in values
-        ]
+        given = []
+        for option, values in self.options.items():
+            if option not in WRITTEN:
+                given += values
         return {path for path in given if Path(path).parts[0] == RESULTS}
 
 
@@ -116,5 +115,7 @@ def in_order(planned: list[Command]) -> list[Command]:
 
 def waits(commands: list[Command]) -> list[set[int]]:
     """For each command, the numbers of the commands that make what it reads."""
-    maker = {path: number for number, command in enumerate(commands) for path in command.writes}
+    maker = {}
+    for number, command in enumerate(commands):
+        maker |= dict.fromkeys(command.writes, number)
     return [{maker[path] for path in command.reads if path in maker} for command in commands]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from orce.artefacts.store import RESULTS
 from orce.settings.stage import PAPER
 
-UNGRADED = "ungraded-"  # begins the name of samples that a judge has yet to grade
+UNGRADED = "ungraded-"  # begins the name of samples that a grader has yet to grade
 
 
 def prompts(dataset: str, split: str) -> str:

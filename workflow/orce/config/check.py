@@ -12,6 +12,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -127,13 +128,13 @@ def _problems(config: Config) -> Iterator[str]:
     registry = methods.of(config)
     yield from _methods(config, registry)
     pictured: dict[str, str] = {}
-    for dataset, model in (
-        (table.dataset, model) for table in config.tables.values() for model in table.models
-    ):
-        if (
-            other := pictured.setdefault(f"{dataset}-{model}", f"{dataset}/{model}")
-        ) != f"{dataset}/{model}":
-            yield f"tables: the cells {other} and {dataset}/{model} would write the same pictures; rename one of the four"
+    for table in config.tables.values():
+        for model in table.models:
+            cell = f"{table.dataset}/{model}"
+            other = pictured.setdefault(f"{table.dataset}-{model}", cell)
+            if other != cell:
+                same = "would write the same pictures; rename one of the four"
+                yield f"tables: the cells {other} and {cell} {same}"
     for name, table in config.tables.items():
         yield from _table(f"tables.{name}", table, config, registry)
     yield from _training(config, registry)
@@ -351,7 +352,7 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
     """A row fitted on the calibration set has only in-sample confidences there, unfit for another
     fit.
     """
-    below = [fitted for lower in registry.below(row) for fitted in registry.fitted(lower)]
+    below = [*chain.from_iterable(map(registry.fitted, registry.below(row)))]
     if registry.own_fit(row) and below:
         yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
@@ -418,7 +419,7 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
     for model in [table.source or ""] if table.kind == "transfer" else table.models:
         if not models[model].trains and with_weights:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
-    for method in (fitted for row in rows for fitted in registry.fitted(row)):
+    for method in chain.from_iterable(map(registry.fitted, rows)):
         if config.datasets[table.dataset].calibrate_on is None:
             how = registry.own_fit(method)
             yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"

@@ -1,5 +1,6 @@
 """The paper's tables: rows, columns, captions, and the metrics.json of every row."""
 
+import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -136,7 +137,7 @@ def table_rows(table: Table, registry: "Registry") -> list[Row]:
         (transferred(method), label, method == "orce")
         for method, label in row_labels(table, registry).items()
     ]
-    return [Row(model, *row) for model in table.models for row in named]
+    return [Row(model, *row) for model, row in itertools.product(table.models, named)]
 
 
 def resolve(table: Table, registry: "Registry", **more) -> TableWithRows:

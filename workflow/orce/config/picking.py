@@ -72,7 +72,7 @@ def base_model(config: Config, name: str) -> str:
 
 
 def is_converted(spec: ModelKeys) -> bool:
-    """Whether a rule makes the weights of a model: converts them from a package."""
+    """Whether a rule converts the weights of a model from a package."""
     return "package" in spec.source
 
 

@@ -5,6 +5,7 @@ makes.
 import difflib
 import re
 from collections.abc import Iterable
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) 
     """
     rules = list(rules)
     names = {rule.name for rule in rules}
-    outputs = [output for rule in rules for output in rule.output]
+    outputs = [*chain.from_iterable(rule.output for rule in rules)]
     files = [str(output) for output in outputs if "{" not in str(output)]
     for target in wanted:
         made = target in names or any(output.match(target) for output in outputs)
@@ -113,7 +114,8 @@ def hint(config: Config, target: str, known: Iterable[str] = ()) -> str:
 
     Raises BadInput for a method whose parts are not there.
     """
-    tables = [f"paper_tables/{name}.{kind}" for name in config.tables for kind in ("tex", "html")]
+    kinds = ("tex", "html")
+    tables = [f"paper_tables/{name}.{kind}" for name, kind in product(config.tables, kinds)]
     if close := difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8):
         return f"no rule makes this; did you mean {close[0]!r}?"
     if Path(target).parts[0] == RESULTS:

@@ -30,6 +30,10 @@ def provenance_of(
     options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
     """
     costs = [manifest.get("cost", {}) for manifest in manifests.values()]
+    # request fields that a server refused, and its engine then left out
+    left_out: set[str] = set()
+    for facts in manifests.values():
+        left_out.update(facts.get("spent", {}).get("left_out", []))
     return {
         "settings": options,
         "config_digest": digest(options),
@@ -41,13 +45,7 @@ def provenance_of(
         "gpu_seconds": round(
             sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1
         ),
-        "left_out": sorted(
-            {
-                name
-                for facts in manifests.values()
-                for name in facts.get("spent", {}).get("left_out", [])
-            }
-        ),
+        "left_out": sorted(left_out),
     }
 
 

@@ -188,8 +188,8 @@ def is_text(value, *_) -> bool:
 
 
 def is_conversation(value, *_) -> bool:
-    texts = [turn[key] for turn in value for key in ("role", "content")]
-    return isinstance(value, list) and bool(texts) and all(map(is_text, texts))
+    turns = [is_text(turn["role"]) and is_text(turn["content"]) for turn in value]
+    return isinstance(value, list) and bool(turns) and all(turns)
 
 
 def is_score(value, *_) -> bool:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import re
 from collections.abc import Collection, Iterable
+from itertools import chain
 from pathlib import Path
 
 from orce.errors import BadInput
@@ -27,7 +28,7 @@ def check(workflow, config) -> None:
     hold_folder()
     jobs = list(workflow.dag.needrun_jobs())
     if not workflow.local_exec:
-        refuse_running_jobs(str(path) for job in jobs for path in job.output)
+        refuse_running_jobs(map(str, chain.from_iterable(job.output for job in jobs)))
     limit = workflow.global_resources.get("gpu")
     resources = [job.resources for job in jobs]
     needed = machine.gpus_needed(resources, limit and limit.value, workflow.local_exec)
@@ -93,7 +94,9 @@ def refuse_running_jobs(planned: Iterable[str]) -> None:
     the new job waits for the old one. Under a scheduler the wait would use up the new job's time
     limit, and its retries after that.
     """
-    for folder in sorted({parent for path in planned for parent in Path(path).parents[:2]}):
+    # of a file and, where that is a folder of weights, of its manifest
+    folders = {*chain.from_iterable(Path(path).parents[:2] for path in planned)}
+    for folder in sorted(folders):
         for path in [*folder.glob(".partial/*/lock"), *folder.glob(".partial/*.lock*")]:
             # A job that has just ended may delete it between the two calls.
             with contextlib.suppress(FileNotFoundError), open(path, "rb") as handle:

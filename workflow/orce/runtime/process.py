@@ -35,7 +35,7 @@ SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
 UNUSED = ("sklearn", "scipy")  # by the parts of transformers that a stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
-_starting = False  # from `importing` to `imported`
+_starting = False  # from `pause_collection` to `resume_collection`
 # of prompts, by what they do: how many do, and of how many
 _tallies: dict[str, tuple[int, int]] = {}
 
@@ -85,7 +85,9 @@ def say(text: str) -> None:
 
 
 def tally(what: str, held: int, seen: int) -> None:
-    """Note that of `seen` more prompts `held` do this: a verb and its object, such as "hold a tab"."""
+    """Count prompts with some property, such as "hold a tab", printed once at exit: `held` of `seen`
+    more prompts have it.
+    """
     before = _tallies.get(what, (0, 0))
     _tallies[what] = before[0] + held, before[1] + seen
 
@@ -169,6 +171,7 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
     def late(*_: object) -> NoReturn:
         raise _Late
 
+    # of CPU time, not of the clock: a machine that is busy with other work ends nothing
     former = signal.signal(signal.SIGVTALRM, late)
     try:
         # again, where the first was caught
@@ -182,14 +185,18 @@ def time_limit(seconds: float, what: str) -> Iterator[None]:
 
 
 def pause_collection() -> None:
-    """A stage starts. Until `imported`, libraries are imported: no collections."""
+    """Start-up: switch garbage collection off until `resume_collection`. With `hide_unused_packages`
+    it saves 2.1 of the 5.0 CPU-seconds in which a job with a model starts.
+    """
     global _starting
     _starting = True
     gc.disable()
 
 
 def resume_collection() -> None:
-    """The libraries are imported: collect again, but never the objects that are alive now."""
+    """The libraries are imported: collect again, but never the objects that are alive now: they
+    live as long as the process, and a collection would walk a million of them.
+    """
     global _starting
     if _starting:
         _starting = False
@@ -235,6 +242,7 @@ def keep_memory() -> None:
 
 def end(code: int) -> NoReturn:
     """End the process with an exit code, after the atexit functions and threads of other libraries."""
+    # freeing a model's objects one by one takes a second: the kernel does it at once
     others = [thread for thread in threading.enumerate() if thread is not threading.main_thread()]
     if "torch" not in sys.modules or not all(thread.daemon for thread in others):
         sys.exit(code)
@@ -246,9 +254,7 @@ def end(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def missing_extra_is_bad_input():
-    """A package that is not installed is bad input here, where one of this package's extras brings
-    it.
-    """
+    """Turns ModuleNotFoundError into BadInput that names the extra which brings the package."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -138,16 +138,15 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     """
     mappings = [*map(read_mapping, paths)]
     sources = dict[str, dict[str, Any]]()
-    for path, (key, source) in (
-        (path, both) for path, given in zip(paths, mappings, strict=True) for both in _keys(given)
-    ):
-        if key.endswith(".source") and isinstance(source, dict):
+    for path, given in zip(paths, mappings, strict=True):
+        for key, source in _keys(given):
+            if not key.endswith(".source") or not isinstance(source, dict):
+                continue
             sources[key] = sources.get(key, {}) | source
             stays = [name for name in REPLACING if sources[key].get(name) is not None]
             if source.get("hub") and stays:
-                raise BadInput(
-                    f"config: {key}: {path} names a hub over {stays[0]}; give one, and set the others to null"
-                )
+                over = f"{path} names a hub over {stays[0]}"
+                raise BadInput(f"config: {key}: {over}; give one, and set the others to null")
     return mappings
 
 

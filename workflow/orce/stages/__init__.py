@@ -225,7 +225,8 @@ def write_in_chunks(
     first, shards = map(int, shard.split("/"))
     mine = items[first::shards]
     progress = Progress(settings.label, len(mine))
-    # all that a record depends on; what changes the speed alone is left out, so it may change between two runs
+    # all that a record depends on; what changes the speed alone is left out, so it may change
+    # between two runs
     tag = files.digest(to_mapping(settings), mine, *depends, *store.base_digests(settings.model))
     sealed = to_mapping(settings)
     if readout is not None:
@@ -296,7 +297,8 @@ def api_usage(*paths: Any) -> dict[str, Any]:
     for path in paths:
         with open(path, "rb") as handle:
             for number, line in enumerate(handle, 1):
-                # only the first record of a chunk has it: a look at the bytes spares parsing the others
+                # only the first record of a chunk has it: a look at the bytes spares parsing the
+                # others
                 if b'"spent"' not in line:
                     continue
                 counted = files.parse_line(path, number, line).get("spent", {})

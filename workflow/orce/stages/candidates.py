@@ -40,6 +40,9 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
+    """Reads the realised answers of the RL split; writes candidates.jsonl: of each M percents drawn
+    from P(c | question, answer)^(1/temperature) of the confidence LLM, c = 0 .. 100 (section 3.3).
+    """
     items = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     digest = store.weights_digest(weights)
 

@@ -15,6 +15,7 @@ def run(
     file: Annotated[str, "name of the GGUF file in it"],
     out: Annotated[str, "folder of the model"],
 ):
+    """Reads GGUF weights; writes them dequantized, with the tokenizer, as a folder of a model."""
     import torch
     from transformers import AutoTokenizer
 

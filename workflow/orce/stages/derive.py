@@ -29,6 +29,9 @@ def run(
         str | None, "for methods that read the samples' log-probabilities"
     ] = None,
 ):
+    """Reads samples and, for some methods, likelihoods; writes confidences.jsonl of a measured
+    method. Nothing is generated or trained.
+    """
     task_module = tasks.get(task)
     measured = methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}

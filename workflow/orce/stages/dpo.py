@@ -38,6 +38,9 @@ def run(
     out: Annotated[str, "folder of the trained model"],
     start: Annotated[str | None, "folder to start from (default: the reference)"] = None,
 ):
+    """Reads pairs.jsonl; writes the aligned confidence LLM, trained on the loss
+    -log sigmoid(beta ((log pi - log ref)(chosen) - (log pi - log ref)(rejected))) (section 3.3).
+    """
     from orce.training import dpo
 
     dpo.train(store.records(pairs, Pair), to_mapping(settings), sft, start or sft, out)

@@ -51,6 +51,9 @@ def run(
     ] = None,
     shard: stages.Shard = "0/1",
 ):
+    """Reads prompts, and greedy answers for a method that asks about them; writes confidences.jsonl
+    with the replies.
+    """
     asked = Elicitation(settings)
     items: list = [(example, None) for example in stages.read_prompts(prompts)]
     if samples is not None:
@@ -69,8 +72,8 @@ def run(
 
 
 class Elicitation:
-    """How a method asks, and reads the replies: for answer and confidence in one reply, or for
-    confidence in the greedy answer.
+    """Asks and reads by one method: for answer and confidence in one reply, or for confidence in
+    the greedy answer.
     """
 
     def __init__(self, settings: ElicitSettings):

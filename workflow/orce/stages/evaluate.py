@@ -42,6 +42,9 @@ def run(
     extra: Annotated[str, "extra.json: metrics that others report and the paper does not"],
     manifests: Annotated[list[str], "manifests of the inputs of the confidences"] = [],  # noqa: B006
 ):
+    """Reads confidences.jsonl and, for kappa, surrogate.csv; writes metrics.json (METRICS) and
+    extra.json (EXTRA), each metric with its 95 % bootstrap interval.
+    """
     cell = Cell(settings.dataset, settings.model)
     method = settings.method
     for path, expected in (

@@ -13,6 +13,7 @@ def run(
     source: Annotated[dict[str, Any], "a JSON object: the model's hub, and its revision"],
     out: Annotated[str, "folder of the note that they are there"],
 ):
+    """Fetches a hub model's weights; writes a note with their commit and sizes."""
     from orce.judge import judge
     from orce.llm import language_model
 

@@ -52,19 +52,18 @@ class FiguresSettings(Pictures, kw_only=True):
         """Name of every picture to {kind, and label of its cell where it has one}, as Snakemake's
         report shows them.
         """
-        return {"reward": {"kind": "reward"}} | {
-            cell.picture(kind): {"kind": kind, "label": cell.label.translate(REPORTED)}
-            for cell in self.cells
-            for kind in KINDS
-        }
+        names = {"reward": {"kind": "reward"}}
+        for cell in self.cells:
+            label = cell.label.translate(REPORTED)
+            names |= {cell.picture(kind): {"kind": kind, "label": label} for kind in KINDS}
+        return names
 
     def inputs(self) -> list[str]:
         """The files under results/ that have to be made before the pictures can be drawn."""
-        paths = {
-            Cell(cell.dataset, cell.model).confidences(name)
-            for cell in self.cells
-            for name, _ in cell.methods
-        }
+        paths = set()
+        for cell in self.cells:
+            place = Cell(cell.dataset, cell.model)
+            paths |= {place.confidences(name) for name, _ in cell.methods}
         if self.reward:
             paths.add(
                 f"{Cell(self.reward.dataset, self.reward.model).folder}/candidates.manifest.json"
@@ -77,6 +76,7 @@ def run(
     out: Annotated[str, "folder of the pictures"],
     results: str = "results",
 ):
+    """Reads confidences.jsonl of the tables' rows; writes their pictures as PDF and PNG."""
     from orce.reports import figures  # numpy, which a dry run does not need
 
     if not Path(results).is_dir():

@@ -72,6 +72,9 @@ def run(
         str | None, "of a probe: kappa and the labels of the training splits"
     ] = None,
 ):
+    """Reads confidences, or hidden states, of labelled answers of another split or data set; writes
+    the fitted parameters and the confidences that they give to the test answers.
+    """
     if samples is not None and surrogate is not None:
         records, facts = apply_probe(
             settings, prompts, samples, states, fit_on or {}, fit_states, surrogate
@@ -185,11 +188,8 @@ def apply_probe(
     method = methods.load(settings.module or "")
     task = tasks.get(settings.task)
     assert method.fit is not None and method.apply is not None  # a fitted method has both
-    examples = {
-        (split, example["id"]): example
-        for split, path in fit_on.items()
-        for example in stages.read_prompts(path)
-    }
+    by_split = stages.read_by_split(fit_on)
+    examples = {(split, example["id"]): example for split, example in by_split}
     matches = find_overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]

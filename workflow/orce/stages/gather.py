@@ -16,6 +16,9 @@ def run(
     readout: stages.Readout = None,
     manifest: Annotated[str | None, "of --out (default: beside it)"] = None,
 ):
+    """Reads the shards of a stage; writes their records in the order of its items, as one job would
+    have.
+    """
     counts = [len(files.Lines(store.verify(path))) for path in shards]
     total = sum(counts)
     for shard, (path, count) in enumerate(zip(shards, counts, strict=True)):

@@ -23,6 +23,9 @@ class ImportAnswersSettings(TaskSettings, kw_only=True):
 
 
 def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, manifest: str):
+    """Reads a file of given answers and the frozen prompts; writes samples.jsonl, graded by their
+    labels or else by the task.
+    """
     path = settings.source.path
     task = tasks.get(settings.task)
     given = given_records.read_given(settings.source)

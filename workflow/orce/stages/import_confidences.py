@@ -26,6 +26,7 @@ def run(
     samples: Annotated[str, "with the greedy answers"],
     out: str,
 ):
+    """Reads a file of given confidences and the greedy answers; writes confidences.jsonl."""
     path = settings.source.path
     task = tasks.get(settings.task)
     items = stages.read_tested(prompts, samples)

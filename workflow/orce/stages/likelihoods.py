@@ -45,6 +45,9 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
+    """Reads prompts and samples; writes likelihoods.jsonl or sample_likelihoods.jsonl: log P(token)
+    of the answers under the prompt that asked for them, and P(True).
+    """
     items = stages.read_tested(prompts, samples)
 
     def load(fast):

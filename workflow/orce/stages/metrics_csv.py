@@ -27,12 +27,12 @@ class MetricsCsvSettings(StageSettings, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         registry = methods.of(config)
-        labels = {
-            layout.metrics_path(config.tables[name].dataset, row): row.label
-            # the first table names a row that is in several
-            for name in reversed(config.paper_tables)
-            for row in layout.table_rows(config.tables[name], registry)
-        }
+        labels = {}
+        # the first table names a row that is in several
+        for name in reversed(config.paper_tables):
+            table = config.tables[name]
+            for row in layout.table_rows(table, registry):
+                labels[layout.metrics_path(table.dataset, row)] = row.label
         return cls(labels=labels)
 
 
@@ -41,6 +41,7 @@ def run(
     metrics: Annotated[list[str], "metrics.json files; extra.json is beside each"],
     out: str,
 ):
+    """Reads metrics.json and extra.json of every row; writes metrics.csv, one value a line."""
     lines = []
     missing = 0
     for path, measured in metrics_file.read_all(metrics).items():
@@ -64,7 +65,9 @@ def run(
 
 
 def metric_lines(source: CellMetrics, names: list[str]):
-    """Name, value, low, high of metrics in a file, and why the value or its interval is undefined or not there."""
+    """Name, value, low, high of metrics in a file, and why the value or its interval is undefined
+    or not there.
+    """
     for name in names:
         if name not in source.values:
             yield name, None, None, None, OLDER

@@ -16,6 +16,9 @@ def run(
         str | None, "of the test set, for its twins: questions that ask the same"
     ] = None,
 ):
+    """Reads frozen training and test prompts; writes overlap.json: how many training examples are
+    in the test set, and which.
+    """
     tested = stages.read_prompts(test)
     asked = tasks.get(task) if task else None
     report = {}

@@ -58,6 +58,9 @@ def run(
         bool, "the candidates were sampled from the reference of DPO"
     ] = False,
 ):
+    """Reads candidates.jsonl; writes pairs.jsonl: of each prompt the candidate with the highest
+    reward R and the one with the lowest, where they differ (section 3.3).
+    """
     pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
     if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:

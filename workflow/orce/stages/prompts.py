@@ -60,6 +60,9 @@ class PromptsSettings(StageSettings, kw_only=True):
 
 
 def run(settings: PromptsSettings, split: str, out: str, manifest: str):
+    """Reads the source of a data set; writes prompts/SPLIT.jsonl: examples drawn by the seed from
+    the source's split, without those that are in a test set where `remove_overlap` says so.
+    """
     # with its commit, for the manifest
     task = tasks.get(settings.task)
     source = dict(sources.pin_revision(settings.source))
@@ -142,12 +145,12 @@ def count_blank_options(examples: list[Example]) -> str:
         for example in with_options
         if not all(str(text).strip() for text in example["choices"])
     ]
-    right = [
-        example["id"]
-        for example in blank
-        for letter, text in zip(choice.letters(example["choices"]), example["choices"], strict=True)
-        if letter == example["reference"] and not str(text).strip()
-    ]
+    right = []
+    for example in blank:
+        options = example["choices"]
+        for letter, text in zip(choice.letters(options), options, strict=True):
+            if letter == example["reference"] and not str(text).strip():
+                right.append(example["id"])
     named = f", the right one of {len(right)} of them, as {right[0]!r}" if right else ""
     return f"{len(blank)} of {len(examples)} questions have an empty option{named}" if blank else ""
 
@@ -168,9 +171,9 @@ def draw_split(settings: PromptsSettings, split: str) -> list[Example]:
     )
     if settings.tests and split != "test":
         tests = [(draw_split(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
-        met = {
-            match.train for test, task in tests for match in find_overlaps(pool, test, task=task)
-        }
+        met = set()
+        for test, task in tests:
+            met |= {match.train for match in find_overlaps(pool, test, task=task)}
         say(
             f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed"
         )

@@ -35,16 +35,18 @@ class SampleSettings(AnswerSettings, kw_only=True):
 
 
 def run(settings: SampleSettings, prompts: stages.Prompts, out: str, shard: stages.Shard = "0/1"):
-    items = [
-        (split, example) for split, path in prompts.items() for example in stages.read_prompts(path)
-    ]
+    """Reads frozen prompts; writes samples.jsonl: for each K answers at `temperature`, and a greedy
+    one where the split is tested on. Each prompt has a seed of its own, so no batch changes an
+    answer.
+    """
+    items = stages.read_by_split(prompts)
     task = tasks.get(settings.task)
     budget = max_tokens(settings)
     examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []
 
     def load(fast):
-        # a task's mistake shows before anything is generated
+        # fail on a broken task before paying for generation
         task.score(task.extract("", items[0][1]), items[0][1])
         task.display(None, items[0][1])
         conversations = [stages.answer_prompt(task, example, settings) for _, example in items]
@@ -132,10 +134,12 @@ def read_answer(task: Task, text: str, example: Example, settings: AnswerSetting
 
 
 def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
-    """A line about the texts that ended at their budget, and the ones among them whose answer could
-    not be read.
+    """How many texts ended at their budget, and how many of these have no answer that can be read,
+    as a line; None if none did.
     """
-    texts = [pair for row in records for pair in zip(row.raw, row.answers, strict=True)]
+    texts = []
+    for row in records:
+        texts += zip(row.raw, row.answers, strict=True)
     texts += [
         (row.greedy.raw, row.greedy.answer)
         for row in records

@@ -34,6 +34,9 @@ def run(
     prompts: stages.Prompts,
     out: Annotated[str, "folder of the trained model"],
 ):
+    """Reads the realised answers and their kappa; writes the warm-started confidence LLM: it learns
+    to state round(100 kappa) percent (section 3.2).
+    """
     from orce.training import sft
 
     pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)

@@ -52,6 +52,10 @@ def run(
     readout: stages.Readout = None,
     shard: stages.Shard = "0/1",
 ):
+    """Reads prompts, greedy answers and the weights of a confidence LLM; writes confidences.jsonl:
+    what it states for each answer, the mean and mode of its distribution over 0 .. 100 percent, and
+    the probability of these 101 values.
+    """
     items = [
         (example, record.greedy) for example, record in stages.read_tested(prompts, samples, split)
     ]

@@ -48,6 +48,9 @@ def run(
     out: str,
     shard: stages.Shard = "0/1",
 ):
+    """Reads prompts, samples and realised answers; writes the hidden states of some layers at the
+    ends of question, answer or judge's prompt, which probes are fitted on.
+    """
     items = read_replies(prompts, samples, surrogate)
 
     def load(fast):

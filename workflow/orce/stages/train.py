@@ -40,6 +40,9 @@ def run(
     prompts: stages.Prompts,
     out: Annotated[str, "folder of the trained model"],
 ):
+    """Reads the realised answers and their kappa; writes the confidence LLM that a method's own
+    `train` leaves.
+    """
     pairs = msgspec.to_builtins(stages.read_realised(tasks.get(settings.task), surrogate, prompts))
     train = methods.load(settings.module).train
     assert train is not None  # the rule is of methods with their own training

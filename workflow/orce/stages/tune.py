@@ -37,6 +37,9 @@ def run(
     confidences: Annotated[list[str], "of each trial in each cell, TRIAL.jsonl"],
     out: str,
 ):
+    """Reads the confidences of each trial in each cell; writes a configuration file with the point
+    of the grid whose metric, averaged over cells, is lowest on the validation splits.
+    """
     cells: dict[Path, dict[str, float]] = {}  # undefined is the worst value
     for path in map(Path, confidences):
         records = store.read(path, ("id", "correct", settings.readout))

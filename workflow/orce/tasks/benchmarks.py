@@ -9,6 +9,7 @@ tasksource/reclor or community-datasets/reclor) or {path}, a folder with the pub
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ class Benchmark:
             records = sources.read_hub(source, {"val": "validation"}.get(split, split), self.config)
         else:
             paths = sources.find_files(source, [pattern.format(split) for pattern in self.files])
-            records = [row for path in paths for row in self.read(path, split)]
+            records = [*chain.from_iterable(self.read(path, split) for path in paths)]
         made: list[Any] = []
         for position, (where, columns) in enumerate(records):
             if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {

@@ -4,6 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from fractions import Fraction
+from itertools import chain
 from typing import NamedTuple
 
 from orce.artefacts.records import Example
@@ -101,7 +102,8 @@ def find_overlaps(
             matches.append(Match(name, twins[same], "twin"))
         else:
             own = shingles(text)
-            shared = Counter(i for shingle in own for i in index.get(shingle, ()))
+            # how many 5-grams each test example shares with this one
+            shared = Counter(chain.from_iterable(index.get(shingle, ()) for shingle in own))
             shares = {i: count / min(len(own), len(sets[i])) for i, count in shared.items()}
             best = max(shares, key=lambda i: (shares[i], -i), default=None)
             if best is not None and shares[best] >= threshold:

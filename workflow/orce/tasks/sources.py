@@ -108,18 +108,19 @@ def _read_parquet(source: Mapping[str, Any], split: str) -> list[dict]:
     from huggingface_hub import snapshot_download
 
     configs = [source["config"]] if source["config"] else ["data", "default"]
-    patterns = [
-        f"{config}/{name}"
-        for config in configs
-        for name in (f"{split}-*.parquet", f"{split}/*.parquet")
-    ]
+    patterns = []
+    for config in configs:
+        patterns += [f"{config}/{split}-*.parquet", f"{config}/{split}/*.parquet"]
     revision = source.get("revision")
     folder = snapshot_download(
         source["hub"], repo_type="dataset", revision=revision, allow_patterns=patterns
     )
     for pattern in patterns:
         if files := sorted(Path(folder).glob(pattern)):
-            return [row for file in files for row in pyarrow.parquet.read_table(file).to_pylist()]
+            rows = []
+            for file in files:
+                rows += pyarrow.parquet.read_table(file).to_pylist()
+            return rows
     raise FileNotFoundError(f"none of {', '.join(patterns)} in the repository")
 
 
