@@ -1,5 +1,6 @@
 """The front door: `orce.confidence` and `orce measure` against the workflow, a server, and what people get wrong."""
 
+import collections
 import csv
 import gzip
 import json
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 from unittest.mock import ANY
 
+import datasets
 import numpy as np
 import pandas
 import pyarrow
@@ -17,7 +19,7 @@ import yaml
 from conftest import ROOT, cases, own_config, program, prompts_words
 from dry_run import called
 from test_any_data import written
-from test_apis import Api, vllm
+from test_apis import Api, choice, vllm
 from test_workflow import snakemake
 
 import orce
@@ -71,8 +73,8 @@ def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(direct):
 
 def silent(body, headers):
     status, reply = vllm(body, headers)
-    for choice in reply["choices"]:
-        choice.pop("logprobs", None)
+    for one in reply["choices"]:
+        one.pop("logprobs", None)
     return status, reply
 
 
@@ -259,6 +261,12 @@ HELD = {
     "a generator's list": [*map(dict, ROWS)],
     "a data frame with missing cells": pandas.DataFrame(ASKED | {"context": [float("nan"), None], "id": [1.0, 2.0]}),
     "a data frame whose references are arrays": pandas.DataFrame(ASKED | {"reference": [np.array(["Lima"]), np.array(["N'Djamena", "x"])]}),
+    "a column of a data set": datasets.Dataset.from_list(ROWS),
+    "a deque": collections.deque(ROWS),
+    "a view of values": {i: row for i, row in enumerate(ROWS)}.values(),
+    "series of a frame's rows": [row for _, row in pandas.DataFrame(ASKED).iterrows()],
+    "named tuples of a frame's rows": [*pandas.DataFrame(ASKED).itertuples(index=False)],
+    "a data frame with an index called id": pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id"),
     "a categorical column": pandas.DataFrame(ASKED).astype("category"),
 }  # fmt: skip
 
@@ -269,6 +277,113 @@ def test_what_a_program_holds_is_read_as_its_rows(name, answers):
     table = orce.confidence(None, HELD[name], ["agreement"], answers=answers)
     assert [record["question"] for record in table] == ASKED["question"]
     assert table.correct("agreement") == [True, False]
+
+
+def test_an_iterator_is_read_once_and_a_named_index_is_a_column():
+    table = orce.confidence(None, (row for row in ROWS), ["agreement"], answers=iter(ANSWERS))
+    assert [record["question"] for record in table] == ASKED["question"]
+    asked = datasets.Dataset.from_list([row | {"answers": ["a"] * 2} for row in ROWS])
+    table = orce.confidence(None, asked["question"], ["agreement"], answers=asked["answers"], labels=asked["reference"])
+    assert table.correct("agreement") == [False, False]
+    frame = pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id")
+    assert [record["id"] for record in orce.confidence(None, frame, ["agreement"], answers=ANSWERS)] == ["x", "y"]
+
+
+@pytest.mark.parametrize(("labels", "correct"), [
+    ([[True, True], [True, False]], [True, True]),
+    ([np.array([True, False]), np.array([False, True])], [True, False]),
+    ([["lima"], None], [True, None]),
+], ids=str)  # fmt: skip
+def test_labels_judge_each_sample_or_are_missing(labels, correct):
+    table = orce.confidence(None, ASKED["question"], ["agreement"], answers=ANSWERS, labels=labels)
+    assert table.correct("agreement") == correct
+
+
+@pytest.mark.parametrize(
+    "labels", [[True, None], pandas.array([True, None], dtype="boolean"), pandas.Series([True, None])]
+)
+def test_a_label_may_be_missing(labels):
+    table = orce.confidence("", [{"question": "?", "answer": "x", "confidence": 0.5}] * 2, labels=labels)
+    assert table.correct("given") == [True, None] and "1 of 2 questions have a label" in repr(table)
+
+
+@pytest.mark.parametrize("labels", [["1", "0"], ["1.0", "0.0"], ["yes", "no"], [1, 0], {"a": "b"}, {"x", "y"}, "ab"], ids=str)  # fmt: skip
+def test_labels_that_may_be_judgements_are_refused(labels):
+    with pytest.raises(
+        BadInput, match="judgements of answers are True and False|True or False of a given|labels: expected 2"
+    ):
+        orce.confidence(None, ASKED["question"], ["agreement"], answers=ANSWERS, labels=labels)
+
+
+def test_a_column_that_stands_twice_is_refused():
+    frame = pandas.DataFrame([["q?", "a", "b"]], columns=["question", "answer", "answer"])
+    with pytest.raises(BadInput, match="the column 'answer' stands twice"):
+        orce.confidence(None, frame)
+
+
+def test_a_server_is_asked_about_given_answers_in_text():
+    """vanilla and P(True) read weights elsewhere; a probability of a given answer has its true reason."""
+    replies = {"integer from 0 to 100": "Confidence: 70", "expressions": "Likely", "Reply with only the letter": "A"}
+
+    def judging(body, headers):
+        words = body["messages"][-1]["content"]
+        return 200, {"choices": [choice(next(text for key, text in replies.items() if key in words))]}
+
+    given = {"answers": ["Lima", "Abuja"], "server_model": "m"}
+    with Api(judging) as server:
+        table = orce.confidence(server.address, ASKED["question"], ["vanilla", "linguistic", "p_true"], **given)
+        assert [record["confidence"] for record in table] == [{"vanilla": 0.7, "linguistic": 0.7, "p_true": 1.0}] * 2
+        with pytest.raises(BadInput, match="a server tells of its own replies alone, and these answers are given"):
+            orce.confidence(server.address, ASKED["question"], ["likelihood"], **given)
+
+
+def test_the_screen_begins_with_the_least_sure_and_shows_no_escape():
+    long = "It is said, by most of those who know, that the capital is Lima"
+    asked = [
+        {"question": "a?\x1b[31m", "answer": long, "confidence": 0.9},
+        {"question": "b?", "answer": "x\x1b]0;title\x07", "confidence": 3e-7},
+    ]
+    lines = repr(orce.confidence(None, asked)).splitlines()
+    assert lines[1].startswith("b?") and "3.0e-07" in lines[1] and "  ...capital is Lima  " in lines[2]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
+    asked = {
+        "question": "?",
+        "answer": "Lima",
+        "answers": ["Cusco", "Cusco", "Lima"],
+        "reference": "Lima",
+        "confidence": 0.4,
+    }
+    table = orce.confidence(None, [asked], ["given", "agreement"])
+    assert (
+        table[0]["answer"] == "Lima"
+        and table[0]["correct"]
+        and table[0]["confidence"] == {"given": 0.4, "agreement": 1 / 3}
+    )
+
+
+@pytest.mark.parametrize(("header", "said"), [
+    ("question,response,target", "columns response, target are not read; to read them: --fields answer=response reference=target"),
+    ("question,answer,gold", "column gold is not read; to read it: --fields reference=gold"),
+    ("question, answer, reference", ""),
+    ("question,answer,note", ""),
+])  # fmt: skip
+def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said, folder, capfd):
+    Path("q.csv").write_text(f"{header}\nCapital of Peru?,Lima,Lima\n")
+    methods = ["--methods", "given"]  # which no row has: it ends before a model is asked
+    main(["measure", "q.csv", *methods, "--out", "o.jsonl"])
+    err = capfd.readouterr().err
+    assert said in err if said else "not read" not in err
+
+
+def test_fields_leave_other_columns_and_name_several(folder):
+    Path("q.csv").write_text("question,a,b,answer,right,sure\nWhich is red?,blue,ruby,B,ruby,0.5\n")
+    fields = ["--fields", "choices=a,b", "reference=right", "confidence=sure"]
+    assert main(["measure", "q.csv", *fields, "--out", "o.jsonl"]) == 0
+    (line,) = files.read_jsonl("o.jsonl")
+    assert line["correct"] and line["confidence"] == {"given": 0.5}
 
 
 def test_a_mapping_of_one_column_is_a_table_too():

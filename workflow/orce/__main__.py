@@ -110,6 +110,7 @@ def run(program: str = "orce") -> None:
     process.pause_collection()
     # only here: a process that calls main keeps its own handler
     signal.signal(signal.SIGTERM, _stop)
+    signal.signal(signal.SIGINT, _stop)  # Ctrl-C
     try:
         try:
             code = main(sys.argv[1:], program)
@@ -122,9 +123,10 @@ def run(program: str = "orce") -> None:
 
 
 def _stop(signum, frame):
-    """On SIGTERM, raise SystemExit so that the stage cleans up. Finished work stays on disk."""
+    """On SIGTERM or SIGINT, raise SystemExit so that the stage cleans up. Finished work stays on disk."""
     signal.signal(signum, signal.SIG_DFL)
-    os.write(2, b"orce: ended by SIGTERM; run again, it goes on from what is finished\n")
+    name = signal.Signals(signum).name
+    os.write(2, f"orce: ended by {name}; run again, it goes on from what is finished\n".encode())
     raise SystemExit(128 + signum)
 
 

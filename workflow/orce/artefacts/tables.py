@@ -5,6 +5,7 @@ A column is named with dots into nested JSON: doc.question, resps.0.0.
 
 import argparse
 import ast
+import bz2
 import contextlib
 import csv
 import datetime
@@ -13,11 +14,13 @@ import gzip
 import io
 import itertools
 import json
+import lzma
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +32,13 @@ Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
 GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # what packed files begin with
-PACKED = ("", ".gz", ".zst")
+BZIP2, XZ = b"BZh", b"\xfd7zXZ\x00"
+PACKED = ("", ".gz", ".zst", ".bz2", ".xz")
+BY_CONTENT = {b"PAR1": "parquet", b"ARROW1": "feather"}
+NO_TABLES = {
+    b"PK\x03\x04": "a zip archive (or a workbook, .xlsx); unpack it, or save the sheet as CSV",
+    b"version https://git-lfs": "a pointer of git-lfs and not the file; git lfs pull fetches it",
+}
 BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
 # a cell of text may hold them as JSON or as Python writes them
@@ -51,31 +60,50 @@ NUMPYS = re.compile(
 
 def read(path: Path, first: int | None = None) -> list[Row]:
     """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where one is broken."""
-    readers = {"csv": _csv, "tsv": _csv, "parquet": _parquet}
-    rows = [*itertools.islice(readers.get(kind(path), _json)(path), first)]
+    readers = {"csv": _csv, "tsv": _csv, "parquet": _parquet, "feather": _feather}
+    reader = readers.get(_kind_by_content(path) or kind(path), _json)
+    rows = [*itertools.islice(reader(path), first)]
     if not rows:
         raise BadInput(f"{path}: no rows; expected one for each example")
     return rows
 
 
+def _kind_by_content(path: Path) -> str | None:
+    """parquet or feather, whatever a file is called, by what it begins with. Raises BadInput for what
+    is no table.
+    """
+    with open(path, "rb") as handle:
+        start = handle.read(24)
+    for sign, remedy in NO_TABLES.items():
+        if start.startswith(sign):
+            raise BadInput(f"{path}: {remedy}")
+    return next((name for sign, name in BY_CONTENT.items() if start.startswith(sign)), None)
+
+
 def kind(path: Path) -> str:
     """The ending that says how a file is read: one of KINDS, or another, as of JSON lines."""
-    return Path(re.sub(r"\.(gz|zst)$", "", path.name.lower())).suffix[1:]
+    return Path(re.sub(r"\.(gz|zst|bz2|xz)$", "", path.name.lower())).suffix[1:]
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """A file's bytes, unpacked. Raises BadInput where it is cut off."""
     with open(path, "rb") as handle:
-        start = handle.peek(4)
+        start = handle.peek(6)
         try:
             if start.startswith(GZIP):
                 yield gzip.GzipFile(fileobj=handle)
+            elif start.startswith(BZIP2):
+                with bz2.BZ2File(handle) as unpacked:
+                    yield unpacked
+            elif start.startswith(XZ):
+                with lzma.LZMAFile(handle) as unpacked:
+                    yield unpacked
             elif start.startswith(ZSTD):
                 yield io.BufferedReader(_arrow(path).input_stream(handle, compression="zstd"))
             else:
                 yield handle
-        except (EOFError, OSError, zlib.error) as error:
+        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise BadInput(f"{path}: cannot be unpacked ({error}); is the file cut off?") from None
 
 
@@ -124,11 +152,14 @@ def _json(path: Path) -> Iterator[Row]:
 def held(rows: Any) -> Any:
     """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with a single list of records,
     as BIG-bench has its examples beside a description. Anything else is returned as it is."""
+    rows = _with_its_index(rows)
     for method, *options in HOLDERS:
         if hasattr(rows, method):
             return held(getattr(rows, method)(*options))
+    if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
+        return rows  # a set has no order
     if not isinstance(rows, Mapping):
-        return plain(rows) if isinstance(rows, list | tuple) else rows
+        return [plain(_as_mapping(row)) for row in rows]
     named = [
         cells
         for cells in rows.values()
@@ -144,9 +175,39 @@ def held(rows: Any) -> Any:
     return records[0] if len(records) == 1 else rows
 
 
+def _with_its_index(rows: Any) -> Any:
+    """A data frame with its named index as columns, which its rows would lose. Raises BadInput for a
+    column that stands twice, of which they would lose one.
+    """
+    columns = [*getattr(rows, "columns", [])] if hasattr(rows, "to_dict") else []
+    for name, times in Counter(columns).items():
+        if times > 1:
+            raise BadInput(f"the column {name!r} stands twice; rename or delete one of them")
+    names = [
+        name for name in getattr(getattr(rows, "index", None), "names", []) if name is not None
+    ]
+    if columns and names and not {*names} & {*columns}:
+        return rows.reset_index()
+    return rows
+
+
+def _as_mapping(row: Any) -> Any:
+    """A row as a mapping, where it is a named tuple or a series of named cells."""
+    if hasattr(row, "_asdict"):
+        return row._asdict()
+    if hasattr(row, "to_dict") and all(isinstance(label, str) for label in row.index):
+        return row.to_dict()
+    return row
+
+
 def _csv(path: Path) -> list[Row]:
-    lines = cells(path, "excel-tab" if kind(path) == "tsv" else "excel")
-    header = _once(path, next(lines, ("", []))[1])
+    dialect = "excel-tab" if kind(path) == "tsv" else "excel"
+    lines = cells(path, dialect)
+    header = next(lines, ("", []))[1]
+    if any(name != name.lstrip() for name in header):  # question, answer: blanks after the commas
+        lines = cells(path, dialect, skipinitialspace=True)
+        header = next(lines)[1]
+    header = _once(path, [name.strip() for name in header])
     rows = []
     for where, row in lines:
         if len(row) != len(header):
@@ -162,10 +223,12 @@ def _csv(path: Path) -> list[Row]:
     return rows
 
 
-def cells(path: Path, dialect: str = "excel") -> Iterator[tuple[str, list[str]]]:
+def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str, list[str]]]:
     """(path and line number, cells) of each line of a CSV file that is not empty, header included."""
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True)
+    reader = csv.reader(
+        io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True, **form
+    )
     try:
         yield from (
             (f"{path}, line {reader.line_num}", row) for row in reader if "".join(row).strip()
@@ -186,6 +249,18 @@ def _parquet(path: Path) -> Iterator[Row]:
             yield from ((f"{path}, row {i}", row) for i, row in enumerate(rows))
         except pyarrow.ArrowInvalid as error:
             raise BadInput(f"{path}: not a Parquet file ({error})") from None
+
+
+def _feather(path: Path) -> Iterator[Row]:
+    pyarrow = _arrow(path)
+    from pyarrow import feather
+
+    try:
+        table = feather.read_table(path)
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"{path}: not an Arrow file ({error})") from None
+    _once(path, table.schema.names)
+    yield from ((f"{path}, row {i}", row) for i, row in enumerate(table.to_pylist()))
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:
@@ -273,6 +348,8 @@ def written(cell: Any) -> str | None:
         return str(cell).lower()
     if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))
+    if isinstance(cell, float) and math.isfinite(cell) and "e" in repr(cell):
+        return format(Decimal(repr(cell)), "f") if 1e-15 < abs(cell) < 1e30 else str(cell)
     finite = isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell))
     return str(cell) if finite or isinstance(cell, str) else None
 

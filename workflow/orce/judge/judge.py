@@ -5,6 +5,7 @@ judge = orce.load_judge("results/arithmetic/smollm2/dpo")
 list(judge([{"question": "What is 17 * 3?", "answer": "51"}]))
 """
 
+import difflib
 import itertools
 import json
 from collections.abc import Iterable, Iterator
@@ -267,8 +268,23 @@ def as_source(name: str) -> dict[str, Any]:
     if hub.count("/") != 1:
         raise BadInput(
             f"{public(name)}: no such folder, and not a model of the hub, OWNER/NAME or OWNER/NAME@REVISION"
+            f"{_near(name)}"
         )
     return {"hub": hub, "revision": revision or None}
+
+
+def _near(name: str) -> str:
+    """The end of a message about a folder that is not there: one beside it with a name like its own,
+    or what makes the demo's.
+    """
+    path = Path(name)
+    folders = [other.name for other in path.parent.glob("*") if other.is_dir()]
+    if close := difflib.get_close_matches(path.name, folders, 1):
+        return f"; did you mean {path.parent / close[0]}?"
+    if path.parts[:2] == ("results", "models"):
+        makes = f"snakemake --cores 1 --configfile config/demo.yaml -- {path}/config.json"
+        return f"; a run makes it here, the demo's by {makes}"
+    return ""
 
 
 def local_folder(model: str) -> Path:

@@ -132,6 +132,10 @@ def device_or_free(name: str | None) -> str:
     afterwards it is the GPU in use.
     """
     if name:
+        if name.startswith("cuda") and not torch.cuda.is_available():
+            raise BadInput(
+                f"device {name}: torch sees no GPU here; leave --device out (device=) for the CPU"
+            )
         return name
     if torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"

@@ -143,7 +143,7 @@ def p_true_read(text: str, settings: Settings) -> float | None:
     """1 for A, True, and 0 for B, False; None for a text that says neither or both."""
     said = {
         letter.upper()
-        for letter in re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|A|B)\b?", extract.plain(text))
+        for letter in re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|[AB]\b)", extract.plain(text))
     }
     words = {word.casefold() for word in re.findall(r"(?i)\b(?:true|false)\b", text)}
     read = {letter == "A" for letter in said} or {word == "true" for word in words}

@@ -8,7 +8,7 @@ are one row of counts. Nothing computed from counts depends on the order of the 
 the last bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -24,7 +24,13 @@ def as_finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """The values as float64; ValueError for masked arrays, text, nan and infinity."""
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array; leave its masked items out first")
+    is_view = isinstance(values, Iterable) and not isinstance(values, list | tuple | str)
+    if is_view and not hasattr(values, "__array__"):  # an iterator, or a mapping's values
+        values = np.array(list(values))
     array = np.asarray(values)
+    if array.dtype == object and array.ndim == 1:  # pandas' own missing value is no number
+        is_missing = [type(cell).__name__ == "NAType" for cell in array]
+        array = np.where(is_missing, np.nan, array)
     # numpy would read "0.5" as a number; an array of objects may hold both.
     may_have_text = array.dtype.kind in "USOb"
     if may_have_text and any(isinstance(value, str | bytes) for value in array.ravel()):

@@ -7,7 +7,11 @@ from orce.artefacts import tables
 from orce.artefacts.tables import Row, written
 from orce.errors import BadInput
 
-NOTHING = ("nan", "NaN", "NAN")  # how programs write a missing value into a text
+# How programs write a missing value into a text.
+NOTHING = (
+    "nan", "NaN", "NAN", "<NA>", "NaT", "#N/A", "#NA",
+    "#REF!", "#VALUE!", "#NAME?", "#DIV/0!", "#NULL!", "#NUM!",
+)  # fmt: skip
 
 
 def is_blank(cell: Any) -> bool:
