@@ -90,9 +90,12 @@ check: $(VENV)/.check
 	@$(MAKE) --no-print-directory --jobs=2 quick-models quick-others types plan lint
 	@echo "All checks passed; the whole suite: make test"
 
-lint: $(VENV)/.check
+# make lint BIN=FOLDER, or make types BIN=FOLDER, takes an environment that has the tools, and installs nothing.
+TOOLS := $(if $(filter command line,$(origin BIN)),,$(VENV)/.check)
+
+lint: $(TOOLS)
 	$(BIN)/ruff check --quiet .
-	$(BIN)/ruff format --check --quiet .
+	$(BIN)/ruff format --check .
 	$(BIN)/snakefmt --check Snakefile workflow/Snakefile workflow/rules
 	$(BIN)/python .ci/lint.py $(BIN)/snakemake
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
@@ -102,7 +105,7 @@ lint: $(VENV)/.check
 	$(BIN)/zizmor --offline --quiet --no-progress .github
 	$(BIN)/hadolint envs/Dockerfile
 
-types: $(VENV)/.check
+types: $(TOOLS)
 	$(BIN)/pyrefly check --python-interpreter-path $(BIN)/python --summary=none
 
 # In two processes that import different libraries: pytest-xdist's would both import and collect everything, a sixth of the time.
