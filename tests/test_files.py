@@ -154,6 +154,20 @@ def test_a_second_run_of_a_job_waits_for_the_first_and_does_only_what_that_left(
     assert [record["id"] for record in files.read_jsonl(out)] == list(range(60))
 
 
+def test_the_chunks_of_a_run_that_goes_on_are_not_deleted_by_another_one(tmp_path, capfd):
+    out = tmp_path / "out.jsonl"
+    mine, its = (files.partial_folder(out) / f"out.jsonl.{tag}" for tag in ("mine", "its"))
+    for chunks in (mine, its):
+        chunks.mkdir()
+        (chunks / "000000000-1-0a.jsonl").write_text("{}\n")
+    with files.exclusive_lock(its / "lock"):
+        files.forget_chunks(out)
+        assert f"{its} stays: process {os.getpid()} works on it" in capfd.readouterr().err
+        assert not mine.exists() and len([*its.glob("*.jsonl")]) == 1
+    files.forget_chunks(out)
+    assert not its.parent.exists()
+
+
 def test_a_folder_replaces_an_older_one_whole(tmp_path):
     for version in ("old", "new"):
         work = tmp_path / "work"

@@ -407,10 +407,34 @@ def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_howeve
     assert code == 1
     assert f"another Snakemake runs in {busy} (process {first.pid}); wait for it, or end it first" in said
     assert not (busy / CHEAP).exists()
+    # it would write records of files that the first one's jobs are writing
+    code, touched = run(busy, "--configfile", "cpu.yaml", "--touch", "-F", "--", CHEAP)
+    assert code == 1 and f"another Snakemake runs in {busy}" in touched
     first.send_signal(signal.SIGKILL)
     first.communicate()
     code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
     assert code == 0, said
+
+
+def test_a_clone_on_the_same_results_names_the_other_one_and_ends(tmp_path, monkeypatch):
+    for clone in ("one", "two"):
+        (tmp_path / clone).mkdir()
+        (tmp_path / clone / "results").symlink_to(tmp_path / "results")
+    (tmp_path / "results").mkdir()
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=tmp_path / "one", **pipes) as first:
+        assert first.stdout.readline() == "alone\n"
+        monkeypatch.chdir(tmp_path / "two")
+        with pytest.raises(BadInput) as refused:
+            preflight.hold_folder()
+        first.communicate()
+    other = f"another Snakemake runs in {tmp_path}/one (process {first.pid})"
+    assert (
+        str(refused.value) == f"{other} and writes to {tmp_path}/results as this one does; wait for it, or end it first"
+    )
+    preflight.hold_folder()
+    preflight.hold_folder()  # a second run of this process, after its first
+    assert (tmp_path / "results" / ".orce.lock").read_text() == f"{tmp_path}/two"
 
 
 @pytest.mark.slow

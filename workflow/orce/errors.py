@@ -10,8 +10,23 @@ QUERY = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+[^?#]*[?#]).*", re.IGNORECASE | r
 
 class BadInput(ValueError):
     """A file or setting is not what the step needs; the message names it and says what would be
-    right.
+    right. It may quote a stranger's text, and Python prints it as it is where nobody catches it.
     """
+
+    def __init__(self, message: object = ""):
+        super().__init__(printable_lines(str(message)))
+
+
+def printable(text: str) -> str:
+    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes
+    of direction.
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same, of a text of several lines."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def explain(error: BadInput | OSError) -> str:

@@ -18,9 +18,8 @@ from orce.apps import plan
 from orce.config import check, layout, picking, targets
 from orce.settings import load
 from orce.config.cells import Cell, reward_and_round, round_folder, round_start
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 from orce.runtime import preflight
-from orce.runtime.process import printable
 from orce.settings.stage import PAPER
 
 try:
@@ -43,7 +42,7 @@ try:
         whole = [path for path in (Path("config.yaml"), *given) if path.suffix != ".json" and path.exists()]
         load.read_in_order(whole)
         for note in load.late_preset_lines(given, CHECKOUT / "config"):
-            logger.warning(note)
+            logger.warning(printable(note))
     CONFIG = check.check(config)
     check.data(CONFIG)
     if workflow.is_main_process:
@@ -51,7 +50,7 @@ try:
     library = check.path_with(CHECKOUT / "workflow")
     interpreter = check.path_with(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
-    raise WorkflowError(printable(str(error)))
+    raise WorkflowError(str(error))
 
 METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
@@ -337,7 +336,7 @@ def checked(check, *arguments):
     try:
         check(*arguments)
     except BadInput as error:
-        logger.error(printable(str(error)))
+        logger.error(str(error))
         raise SystemExit(1)
 
 

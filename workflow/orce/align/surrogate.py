@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from orce.artefacts import tables
 from orce.artefacts.store import verify
 from orce.errors import BadInput
 
@@ -69,10 +70,8 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:
     """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
     columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
-    writer = csv.writer(handle, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow([getattr(row, column) for column in columns])
+    lines = ([getattr(row, column) for column in columns] for row in rows)
+    tables.write_csv(handle, [columns, *lines])
 
 
 def read_surrogate(path) -> list[Row]:
@@ -99,4 +98,4 @@ def _parsed(cells: dict[str, Any], where: str) -> Row:
         except (TypeError, ValueError):
             raise BadInput(f"{where}: {column} is {cells[column]!r}; expected a number") from None
     known = {column: cells[column] for column in Row.__struct_fields__ if column in cells}
-    return Row(**known)
+    return Row(**{column: tables.without_guard(cell) for column, cell in known.items()})

@@ -27,7 +27,7 @@ from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
 from orce.metrics.definitions import ON_SCREEN
 from orce.runtime import process
-from orce.runtime.process import say
+from orce.runtime.process import say, show
 from orce.settings import load
 from orce.settings.schema import Config
 from orce.stages import state
@@ -658,4 +658,4 @@ def run(args):
         say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
     if args.metrics is not None:
         files.write_json(args.metrics, by_method)
-    print(table)
+    show(str(table))

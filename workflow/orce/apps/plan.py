@@ -26,6 +26,7 @@ from orce.config import picking
 from orce.config.cells import Cell, reward_and_round
 from orce.config.check import read_here
 from orce.errors import BadInput
+from orce.runtime import process
 from orce.settings.schema import Config, Split, Training
 from orce.tasks import examples
 
@@ -151,25 +152,25 @@ def show(
     costs = [estimate(config, job, speeds) if job else None for job in jobs]
     with_model = [(job.rule, cost) for job, cost in zip(jobs, costs, strict=True) if job and cost]
     if not with_model:
-        return print("No job of these tables loads a model.")
+        return process.show("No job of these tables loads a model.")
     tokens = "prompt Mtok  generated Mtok  trained Mtok"
-    print(f"rule         jobs  {tokens}      PFLOP  {unit}-hours  longest job")
+    process.show(f"rule         jobs  {tokens}      PFLOP  {unit}-hours  longest job")
     for rule in (*LOADING, "total"):
         some = [cost for name, cost in with_model if rule in (name, "total")]
         if some:
-            print(line_of(rule, some, unit))
+            process.show(line_of(rule, some, unit))
     prompts, training, generating = (speed / 1e12 for speed in speeds)
-    print(
+    process.show(
         f"\nSpeed: {prompts:.3g} TFLOP/s prompts, {training:.3g} training, {generating:.3g} generating;"
         f" {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
     )
     if number is not None:
-        print(by_the_clock(config, commands, jobs, costs, number, unit))
+        process.show(by_the_clock(config, commands, jobs, costs, number, unit))
     known = {name for name, _ in LENGTHS}
     tasks = {config.datasets[job.cell.dataset].task for job in jobs if job}
     guessed = sorted(task for task in tasks if Path(task).stem not in known)
     if guessed:
-        print(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed.")
+        process.show(f"{', '.join(guessed)}: {OTHER.ask} tokens a prompt are assumed.")
 
 
 def line_of(rule: str, costs: list[Cost], unit: str) -> str:

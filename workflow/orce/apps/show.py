@@ -12,9 +12,9 @@ from orce.align.surrogate import Row, read_surrogate
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Example, Greedy, Pair, Sample
 from orce.config.picking import TRAINING_SPLITS
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 from orce.llm.chat import to_percent
-from orce.runtime.process import printable
+from orce.runtime.process import show
 
 WIDTH = 12  # of the column of names
 
@@ -44,7 +44,7 @@ def run(args):
     for name in questions:
         lines = [f"{title:<{WIDTH}}{printable(text)}" for title, text in cell.describe(name)]
         blocks.append("\n".join(lines))
-    print("\n\n".join(blocks))
+    show("\n\n".join(blocks))
 
 
 class Cell:

@@ -1,6 +1,5 @@
 """The result of a measurement: one record a question, with the confidence by method."""
 
-import csv
 import math
 import textwrap
 from collections.abc import Callable
@@ -9,8 +8,7 @@ from typing import Any, NamedTuple
 
 from orce.apps import calibrate, given
 from orce.artefacts import files, tables
-from orce.errors import BadInput
-from orce.runtime.process import printable
+from orce.errors import BadInput, printable
 
 SHOWN = 10  # records of a printed table
 QUESTION_WIDTH, ANSWER_WIDTH = 44, 20  # characters of a printed table's columns
@@ -126,9 +124,8 @@ class Table(list[Record]):
         columns = [name for name in RESERVED if name in there]
         columns += [name for name in there if name not in RESERVED]
         with files.atomic(path) as handle:
-            writer = csv.DictWriter(handle, columns, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows)
+            lines = [[row.get(column, "") for column in columns] for row in rows]
+            tables.write_csv(handle, [columns, *lines])
 
     def __repr__(self) -> str:
         """The least sure answers first: those are the ones to look at."""

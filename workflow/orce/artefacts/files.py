@@ -17,7 +17,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -30,6 +30,9 @@ ROOM = 2**20  # bytes; a disk with less free space counts as full
 BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
 KNOWN = Path(".snakemake/digests")  # digests of big files, in files named by path, size and times
 RUN = ("results", "paper_tables", "figures")  # what a run itself writes into its folder
+# Bytes that a packed file of others may unpack to: a file of a megabyte may hold thousands. A line may have a share of them,
+# since a line is parsed as a whole, into several times its size.
+LARGEST, USUAL_LARGEST, LINES = "ORCE_LARGEST_FILE", 2**30, 16
 
 
 def digest(*parts) -> str:
@@ -127,6 +130,38 @@ def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") 
             )
         seen[name] = where
     return examples
+
+
+def largest() -> int:
+    """The bytes that a packed file may unpack to, from $ORCE_LARGEST_FILE or the usual ones. Raises BadInput for no number."""
+    written = os.environ.get(LARGEST, "")
+    if not written:
+        return USUAL_LARGEST
+    try:
+        return int(float(written))
+    except (ValueError, OverflowError):
+        raise BadInput(
+            f"${LARGEST} is {written!r}; expected a number of bytes, such as 4e9"
+        ) from None
+
+
+def refuse_size(what: str, limit: int, needed: int) -> NoReturn:
+    """Raises BadInput for a file, or a line of one, that is larger than the limit. needed: bytes that are enough for more."""
+    raise BadInput(
+        f"{what} than {limit / 2**20:.6g} MiB; if it is meant to be so large, set {LARGEST}={needed} (bytes)"
+    )
+
+
+def bounded_lines(path, handle: Any) -> Iterator[bytes]:
+    """The lines of an open file of others. Raises BadInput at one that is too long, before it is in memory as a whole."""
+    longest = largest() // LINES
+    for number in itertools.count(1):
+        line = handle.readline(longest + 1)
+        if len(line) > longest:
+            refuse_size(f"{path}, line {number}: longer", longest, 4 * LINES * longest)
+        if not line:
+            return
+        yield line
 
 
 def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
@@ -413,13 +448,19 @@ def _whole_chunks(folder: Path) -> dict[int, tuple[Path, int]]:
 
 def forget_chunks(output, but: str | None = None) -> None:
     """Delete the chunks that `in_chunks` kept for `output`, whatever their tag, except those with
-    the tag `but`.
+    the tag `but`, and those that a live process works on: of another run, in a clone that shares
+    the results.
     """
     folder = Path(output).parent / ".partial"
     name = Path(output).name
     for chunks in folder.glob(f"{glob.escape(name)}.*"):
-        if chunks.name != f"{name}.{but}":
-            shutil.rmtree(chunks, ignore_errors=True)
+        if chunks.name == f"{name}.{but}" or not chunks.is_dir():
+            continue
+        with contextlib.suppress(OSError), open(chunks / "lock", "w") as handle:
+            if try_lock(handle.fileno(), chunks / "lock"):
+                shutil.rmtree(chunks, ignore_errors=True)
+            else:
+                say(f"{chunks} stays: {lock_holder(handle.fileno())} works on it")
     with contextlib.suppress(OSError):  # it still holds other chunks
         folder.rmdir()
 

@@ -19,13 +19,13 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orce.artefacts.files import parse_json, parse_line
+from orce.artefacts.files import bounded_lines, largest, parse_json, parse_line, refuse_size
 from orce.errors import BadInput
 
 Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
@@ -39,6 +39,9 @@ NO_TABLES = {
     b"PK\x03\x04": "a zip archive (or a workbook, .xlsx); unpack it, or save the sheet as CSV",
     b"version https://git-lfs": "a pointer of git-lfs and not the file; git lfs pull fetches it",
 }
+PIECE = 2**20  # bytes that are unpacked at once
+BEGINNING = 1000  # bytes in which a file shows what it holds
+POINTER = 8  # bytes
 BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
 # a cell of text may hold them as JSON or as Python writes them
@@ -85,24 +88,59 @@ def kind(path: Path) -> str:
     return Path(re.sub(r"\.(gz|zst|bz2|xz)$", "", path.name.lower())).suffix[1:]
 
 
+class Unpacked:
+    """The bytes of an open file, unpacked: its lines, or the whole. Raises BadInput where a line,
+    or what a packed file unpacks to, is larger than $ORCE_LARGEST_FILE allows, before it fills the
+    memory.
+    """
+
+    def __init__(self, path: Path, handle: Any, packed: bool):
+        self.path = path
+        self.handle = handle
+        self.limit = largest() if packed else None
+
+    def __iter__(self) -> Iterator[bytes]:
+        size = 0
+        for line in bounded_lines(self.path, self.handle):
+            size += len(line)
+            self._check(size)
+            yield line
+
+    def peek(self) -> bytes:
+        """What it begins with, which is read again."""
+        return self.handle.peek(BEGINNING)
+
+    def read(self) -> bytearray:
+        whole = bytearray()
+        while piece := self.handle.read(PIECE):
+            whole += piece
+            self._check(len(whole))
+        return whole
+
+    def _check(self, size: int) -> None:
+        if self.limit is not None and size > self.limit:
+            refuse_size(f"{self.path}: unpacks to more", self.limit, 4 * self.limit)
+
+
 @contextlib.contextmanager
-def opened(path: Path) -> Iterator[Any]:
-    """A file's bytes, unpacked. Raises BadInput where it is cut off."""
+def opened(path: Path) -> Iterator[Unpacked]:
+    """A file's bytes, unpacked. Raises BadInput where it is cut off, or unpacks to too much."""
     with open(path, "rb") as handle:
         start = handle.peek(6)
         try:
             if start.startswith(GZIP):
-                yield gzip.GzipFile(fileobj=handle)
+                yield Unpacked(path, gzip.GzipFile(fileobj=handle), packed=True)
             elif start.startswith(BZIP2):
                 with bz2.BZ2File(handle) as unpacked:
-                    yield unpacked
+                    yield Unpacked(path, unpacked, packed=True)
             elif start.startswith(XZ):
                 with lzma.LZMAFile(handle) as unpacked:
-                    yield unpacked
+                    yield Unpacked(path, unpacked, packed=True)
             elif start.startswith(ZSTD):
-                yield io.BufferedReader(_arrow(path).input_stream(handle, compression="zstd"))
+                stream = _arrow(path).input_stream(handle, compression="zstd")
+                yield Unpacked(path, io.BufferedReader(stream), packed=True)
             else:
-                yield handle
+                yield Unpacked(path, handle, packed=False)
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise BadInput(f"{path}: cannot be unpacked ({error}); is the file cut off?") from None
 
@@ -117,36 +155,49 @@ def _arrow(path: Path) -> Any:
 
 def _json(path: Path) -> Iterator[Row]:
     """JSON lines, or a list of records, whichever of them the name says."""
+    items = _listed(path)
+    if items is not None:
+        for i, item in enumerate(items):
+            if not isinstance(item, dict):
+                shown = type(item).__name__
+                raise BadInput(f"{path}, item {i}: expected a JSON object, found {shown}")
+            yield f"{path}, item {i}", item
+        return
     with opened(path) as handle:
         lines = ((number, line) for number, line in enumerate(handle, 1) if line.strip())
         opening = next(lines, None)
         if opening is None:
             raise BadInput(f"{path} is empty; expected one JSON object a line")
-        if kind(path) == "json" or opening[1].lstrip(BLANK).startswith(b"["):
-            try:
-                items = held(read_json(path))
-            except BadInput as error:
-                if "(Extra data)" not in str(error):
-                    raise
-            else:
-                if not isinstance(items, list):
-                    shown = type(items).__name__
-                    raise BadInput(
-                        f"{path}: expected a list of records, found {shown}; give the list, or JSON lines"
-                    )
-                for i, item in enumerate(items):
-                    if not isinstance(item, dict):
-                        raise BadInput(
-                            f"{path}, item {i}: expected a JSON object, found {type(item).__name__}"
-                        )
-                    yield f"{path}, item {i}", item
-                return
         for number, line in itertools.chain([opening], lines):
-            try:
-                yield f"{path}, line {number}", parse_line(path, number, line)
-            except BadInput as error:
-                named = "" if kind(path) in KINDS else "; a table of cells is named .csv or .tsv"
-                raise BadInput(f"{error}{named}") from None
+            yield f"{path}, line {number}", _line(path, number, line)
+
+
+def _listed(path: Path) -> list[Any] | None:
+    """The items of a file that holds a list of records; None for one that holds JSON lines."""
+    with opened(path) as handle:
+        start = handle.peek().lstrip(BLANK)
+    if not start or not (kind(path) == "json" or start.startswith(b"[")):
+        return None
+    try:
+        items = held(read_json(path))
+    except BadInput as error:
+        if "(Extra data)" not in str(error):
+            raise
+        return None
+    if not isinstance(items, list):
+        shown = type(items).__name__
+        raise BadInput(
+            f"{path}: expected a list of records, found {shown}; give the list, or JSON lines"
+        )
+    return items
+
+
+def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+    try:
+        return parse_line(path, number, line)
+    except BadInput as error:
+        named = "" if kind(path) in KINDS else "; a table of cells is named .csv or .tsv"
+        raise BadInput(f"{error}{named}") from None
 
 
 def held(rows: Any) -> Any:
@@ -230,23 +281,50 @@ def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str
         io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True, **form
     )
     try:
-        yield from (
-            (f"{path}, line {reader.line_num}", row) for row in reader if "".join(row).strip()
-        )
+        for row in reader:
+            if "".join(row).strip():
+                yield f"{path}, line {reader.line_num}", [*map(without_guard, row)]
     except csv.Error as error:
         raise BadInput(
             f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells"
         ) from None
 
 
+# What a spreadsheet computes in place of showing it, behind the apostrophes that say it is text; a number alone does no harm.
+FORMULA = re.compile(r"'*+(?!\s*+[-+][\d.,' %]*+\Z)(?:[\t\r]|\s*+[=+@\uff0b\uff1d\uff20\uff0d-])")
+
+
+def write_csv(handle: Any, lines: Iterable[Sequence[Any]]) -> None:
+    """Write cells as CSV. A text that a spreadsheet would compute gets an apostrophe before it, which `cells` takes away."""
+    guarded = ([f"'{cell}" if _is_formula(cell) else cell for cell in line] for line in lines)
+    csv.writer(_Lines(handle)).writerows(guarded)
+
+
+class _Lines:
+    """Ends the lines of csv's own form, in which a cell with \\r is quoted, by \\n. With \\n as csv's end it would not be, and the
+    line would be read as two."""
+
+    def __init__(self, handle: Any):
+        self.handle = handle
+
+    def write(self, line: str) -> None:
+        self.handle.write(line.removesuffix("\r\n") + "\n")
+
+
+def without_guard(cell: Any) -> Any:
+    """A cell without the apostrophe that `write_csv` puts before a formula."""
+    return cell[1:] if _is_formula(cell) and cell.startswith("'") else cell
+
+
+def _is_formula(cell: Any) -> bool:
+    return isinstance(cell, str) and FORMULA.match(cell) is not None
+
+
 def _parquet(path: Path) -> Iterator[Row]:
     pyarrow = _arrow(path)
     with opened(path) as handle:
         try:
-            table = pyarrow.parquet.ParquetFile(pyarrow.BufferReader(handle.read()))
-            _once(path, table.schema_arrow.names)
-            rows = (row for batch in table.iter_batches(1024) for row in batch.to_pylist())
-            yield from ((f"{path}, row {i}", row) for i, row in enumerate(rows))
+            yield from parquet_rows(path, pyarrow.BufferReader(memoryview(handle.read())))
         except pyarrow.ArrowInvalid as error:
             raise BadInput(f"{path}: not a Parquet file ({error})") from None
 
@@ -259,8 +337,48 @@ def _feather(path: Path) -> Iterator[Row]:
         table = feather.read_table(path)
     except pyarrow.ArrowInvalid as error:
         raise BadInput(f"{path}: not an Arrow file ({error})") from None
+    if table.nbytes > largest():
+        refuse_size(f"{path}: unpacks to more", largest(), 4 * largest())
     _once(path, table.schema.names)
     yield from ((f"{path}, row {i}", row) for i, row in enumerate(table.to_pylist()))
+
+
+def parquet_rows(path: Path, source: Any) -> Iterator[Row]:
+    """The rows of a Parquet file, whose columns are packed: what is written once may stand in each row. Raises BadInput beyond
+    $ORCE_LARGEST_FILE. source: what pyarrow opens."""
+    limit = largest()
+    file = _arrow(path).parquet.ParquetFile(source)
+    _once(path, file.schema_arrow.names)
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    # A value takes a pointer at least: a list of a thousand million zeros is packed into some bytes.
+    size = max(
+        sum(group.total_byte_size for group in groups),
+        sum(chunk.num_values for chunk in chunks) * POINTER,
+    )
+    # no more rows at once than could hold so much, if each had the largest value that a column can have
+    largest_value = max((chunk.total_uncompressed_size for chunk in chunks), default=1)
+    together = min(max(limit // max(largest_value, 1), 16), 1024)
+    held = number = 0
+    batches = file.iter_batches(together) if size <= limit else []
+    for batch in batches:
+        held += sum(_unpacked_size(path, column) for column in batch.columns)
+        if held > limit:
+            break
+        for row in batch.to_pylist():
+            yield f"{path}, row {number}", row
+            number += 1
+    if max(size, held) > limit:
+        refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
+
+
+def _unpacked_size(path: Path, column: Any) -> int:
+    """The bytes of a column, with each category written out."""
+    if hasattr(column, "dictionary_decode"):
+        return column.dictionary_decode().nbytes
+    if "dictionary" in str(column.type):
+        raise BadInput(f"{path}: categories within lists ({column.type}); save them as texts")
+    return column.nbytes
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:

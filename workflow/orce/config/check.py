@@ -172,7 +172,8 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
         yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
     elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
         yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
-    for split, spec in picking.training_splits(config, name).items():
+    for cut, spec in picking.training_splits(config, name).items():
+        split = cut.removeprefix(picking.AFTER)
         if datasets[judged_by].remove_overlap:
             yield f"{key}.splits.test.from: with remove_overlap, {spec.origin!r} cannot also be a training split's"
         if spec.share is None:

@@ -36,6 +36,7 @@ __all__ = ["to_argument"]
 
 AnySettings = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
+AFTER = "sft, then "  # before the name of a split that is cut after sft and before "test"
 # How the tasks qa and choice read a source.
 PATTERNS = ("answer_after", "answer_pattern", "answer_marks")
 READING = ("fields", "options", "shuffle", "answer_is", "equality", *PATTERNS, "ask")
@@ -122,18 +123,29 @@ def training_dataset(config: Config, dataset: str) -> str:
 
 
 def training_splits(config: Config, dataset: str) -> dict[str, Split]:
-    """Splits that the confidence LLMs judging `dataset` are trained on, if they come from the
-    source of its own test split.
+    """Splits that the confidence LLMs judging `dataset` are trained and chosen on, if they come
+    from the source of its own test split.
 
-    They are then cut apart from that. Empty for a dataset that its own confidence LLMs judge.
+    They are then cut apart from that, by names in the order in which their own dataset cuts them, and before "test". What comes
+    before `validation` there is among them. Empty for a dataset that its own confidence LLMs judge.
     """
     own = config.datasets[dataset]
     trained = config.datasets[training_dataset(config, dataset)]
-    same = own is not trained and (own.task, own.source) == (trained.task, trained.source)
-    shared = {
-        name: trained.splits[name] for name in TRAINING_SPLITS if same and name in trained.splits
+    if own is trained or (own.task, own.source) != (trained.task, trained.source):
+        return {}
+    origin = own.splits["test"].origin
+    shared: dict[str, Split] = {
+        name: spec for name, spec in trained.splits.items() if spec.origin == origin
     }
-    return {name: spec for name, spec in shared.items() if spec.origin == own.splits["test"].origin}
+    apart: dict[str, Split] = {name: shared[name] for name in TRAINING_SPLITS if name in shared}
+    if "validation" in shared:
+        later = [
+            name
+            for name in sorted(shared.keys() - apart.keys())
+            if name == "validation" or shared[name].share is not None
+        ]
+        apart |= {f"{AFTER}{name}": shared[name] for name in later}
+    return apart
 
 
 def data_source(config: Config, dataset: str) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec import UNSET
 
+from orce.artefacts.tables import write_csv
 from orce.config import layout
 from orce.methods import Registry
 from orce.reports.metrics_file import CellMetrics
@@ -169,7 +170,7 @@ def summary(compared: list[Compared]) -> str:
 def to_csv(compared: list[Compared]) -> str:
     """comparison.csv: one line per published value; our numbers are not rounded."""
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([Compared._fields, *compared])
+    write_csv(text, [Compared._fields, *compared])
     return text.getvalue()
 
 

@@ -21,7 +21,7 @@ import time
 import zlib
 from pathlib import Path
 
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 
 SELECTOR = "CUDA_VISIBLE_DEVICES"
 DEVICE = re.compile(r"\d+|(GPU|MIG)-[\w/-]+")
@@ -215,7 +215,7 @@ def in_words(count: int) -> str:
 
 
 def _say(text: str) -> None:
-    print(f"[lease] {text}", file=sys.stderr, flush=True)
+    print(f"[lease] {printable(text)}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 this folder, a machine that can run the jobs, sources that the hub gives.
 """
 
+import atexit
 import contextlib
 import fcntl
 import os
@@ -10,10 +11,12 @@ from collections.abc import Collection, Iterable
 from itertools import chain
 from pathlib import Path
 
-from orce.errors import BadInput
+from orce.errors import BadInput, explain
 from orce.runtime import machine
 from orce.runtime.process import lock_holder, say, try_lock
 
+NAME = 4096  # bytes of a folder's name
+_HELD: dict[Path, int] = {}  # the locks of this process, open as long as it lives
 # Rules that load the answer LLM of their cell, and its confidence LLM.
 ANSWERING = ("sample", "elicit", "likelihoods", "states")
 JUDGING = ("sft", "train", "candidates", "dpo", "state", "states", "tune_dpo", "tune_state")
@@ -23,9 +26,11 @@ def check(workflow, config) -> None:
     """Raises BadInput if this machine cannot run the jobs of Snakemake's `workflow`, of which only
     public attributes are read. The jobs' own Snakemake processes come here too, and pass.
     """
-    if not workflow.is_main_process or workflow.touch:
+    if not workflow.is_main_process:
         return
     hold_folder()
+    if workflow.touch:
+        return
     jobs = list(workflow.dag.needrun_jobs())
     if not workflow.local_exec:
         refuse_running_jobs(map(str, chain.from_iterable(job.output for job in jobs)))
@@ -76,17 +81,40 @@ def tell_replaced(
 
 
 def hold_folder() -> None:
-    """One Snakemake per folder. Its own lock survives kill -9 and is off (profiles/default); this
-    one ends with it.
+    """One Snakemake per folder, and one per folder of results, which several clones may have as a
+    link: each would delete what the other makes. Snakemake's own lock survives kill -9 and is off
+    (profiles/default); these end with the process.
     """
-    lock = Path(".snakemake/orce.lock")
-    lock.parent.mkdir(exist_ok=True)
-    # left open: the lock lasts as long as this process
-    handle = os.open(lock, os.O_RDWR | os.O_CREAT)
+    hold(Path(".snakemake/orce.lock"))
+    hold(Path("results/.orce.lock"))
+
+
+def hold(lock: Path) -> None:
+    """Keep the lock of a file as long as this process lives, with the folder of this run in it.
+    Raises BadInput naming the run that holds it.
+    """
+    here = str(Path.cwd())
+    try:
+        lock.parent.mkdir(exist_ok=True)
+        handle = os.open(lock, os.O_RDWR | os.O_CREAT)
+    except OSError as error:
+        raise BadInput(explain(error)) from None
+    known = _HELD.get(lock.resolve())
+    if known is not None and os.path.samestat(os.fstat(known), os.fstat(handle)):
+        os.close(handle)  # an earlier run in this process
+        return
     if not try_lock(handle, lock):
+        holder = lock_holder(handle)
+        there = os.pread(handle, NAME, 0).decode("utf-8", "replace") or here
+        os.close(handle)
+        shared = f" and writes to {lock.parent.resolve()} as this one does" if there != here else ""
         raise BadInput(
-            f"another Snakemake runs in {Path.cwd()} ({lock_holder(handle)}); wait for it, or end it first"
+            f"another Snakemake runs in {there} ({holder}){shared}; wait for it, or end it first"
         )
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, here.encode(errors="replace"), 0)
+    _HELD[lock.resolve()] = handle
+    atexit.register(os.ftruncate, handle, 0)  # results that are published name no folder
 
 
 def refuse_running_jobs(planned: Iterable[str]) -> None:

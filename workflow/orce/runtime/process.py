@@ -27,7 +27,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import NoReturn
 
-from orce.errors import BadInput
+from orce.errors import BadInput, printable_lines
 
 # seconds between lines; 0 prints every update
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))
@@ -68,20 +68,17 @@ class Progress:
         )
 
 
-def printable(text: str) -> str:
-    """The text with U+FFFD for characters that a terminal would obey: escapes, line ends, changes
-    of direction.
-    """
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
-
-
 def say(text: str) -> None:
     """Print to standard error. What comes from outside (a server, a model's name) can start no
     escape sequence.
     """
-    lines = "".join(f"{printable(line)}\n" for line in text.split("\n"))
     # in one piece, also where jobs share the screen
-    print(lines, end="", file=sys.stderr, flush=True)
+    print(f"{printable_lines(text)}\n", end="", file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Print a result to standard output, where a stranger's text can start no escape sequence."""
+    print(printable_lines(text))
 
 
 def tally(what: str, held: int, seen: int) -> None:

@@ -17,7 +17,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    NoReturn,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -25,7 +35,7 @@ from msgspec.structs import replace
 from orce.align.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.artefacts.records import PROMPT_KEYS, Example, Messages, Realised, Sample, Tested
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 from orce.runtime import process
 from orce.runtime.process import Progress, say, speed
 from orce.settings.schema import Config
@@ -66,11 +76,20 @@ def pick_settings(rule: str, config: Config, *names: str) -> Any:
 # The command line
 
 
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages can start no escape sequence: they quote the words of the command,
+    such as names of files.
+    """
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
+
+
 def argument_parser(command: Any, program: str | None = None) -> argparse.ArgumentParser:
     """The command line of a module: what its `add_arguments` adds, or an option for each parameter
     of `run`.
     """
-    options = argparse.ArgumentParser(prog=program, description=command.__doc__)
+    options = Parser(prog=program, description=command.__doc__)
     if hasattr(command, "add_arguments"):
         command.add_arguments(options)
     else:

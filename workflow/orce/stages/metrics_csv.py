@@ -1,11 +1,10 @@
 """Put every metric of every method into one tidy table, one value a line."""
 
-import csv
 from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
-from orce.artefacts import store
+from orce.artefacts import store, tables
 from orce.config import layout
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.reports import metrics_file
@@ -46,7 +45,6 @@ def run(
     missing = 0
     for path, measured in metrics_file.read_all(metrics).items():
         label = settings.labels.get(path, "")
-        label = "'" * label.startswith(("=", "+", "-", "@")) + label  # no formula of a spreadsheet
         cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read_metrics(Path(path).with_name("extra.json"))
         values = [
@@ -58,7 +56,7 @@ def run(
         missing += sum(why == OLDER for *_, why in values)
         lines += [(*cell, *bounds, measured.n, reason) for *bounds, reason in values]
     with store.writing(out, settings) as handle:
-        csv.writer(handle, lineterminator="\n").writerows([COLUMNS, *lines])
+        tables.write_csv(handle, [COLUMNS, *lines])
     say(f"[metrics-csv] {len(lines)} values in {out}")
     if missing:
         say(f"[metrics-csv] {missing} values are missing: {OLDER}")

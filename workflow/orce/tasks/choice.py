@@ -20,6 +20,7 @@ from orce.text.marks import DENIED, lines, occurrences, own_reply, plain, squeez
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
+NINTH = 9  # options of which one is I
 METRIC = "accuracy"
 FIELDS = {
     "question": True,
@@ -35,6 +36,16 @@ _NOT_THIS = re.compile(
     r"(?i:\bnot|n't|\banything but|\bdoubt (?:that )?it(?:'s| is))\s+(?:option\s+)?[(\"']*[A-Z](?![\w'])[)\"']*"
 )
 _WRONG = r"\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
+# An option's probability, or whether it is marked: of several options that have one, none is chosen. A bare number or word is
+# a value only behind a sign.
+_SHARE = r"\d{1,3}(?:\.\d+)?\s?%|\d{1,3}/\d{1,3}\b|[✓✔✗✘✅❌☑☒]"
+_WORTH = r"[01]?\.\d+|(?i:(?:un)?likely|high|low|yes|no|true|false|(?:in)?correct|right|wrong)\b"
+_HAS = r",?\s(?:has|with|at)\s[^.\n;A-Z]{0,30}?"
+# The word I, where options go as far as that letter: "I, as a physicist, ..."; not "I, because ...".
+_PRONOUN = (
+    r"(?<!\w)(?<!option )(?<!choice )(?<!letter )(?<!answer )(?<!is )(?<![(\[\"'])I(?!\W*{own})"
+    r"(?=,(?!\s*(?:because|since)\b)|\s+[-\u2013\u2014=(]|\s+(?!(?:is|was|because|since|and|or|as)\b)[a-z])"
+)
 BESIDE = 100  # characters before and after an option that may deny it
 _SURELY = r"(?:definitely|certainly|clearly|surely|probably|most likely|likely)"
 
@@ -128,10 +139,37 @@ def chosen(text: str, example: Example) -> str | None:
         ):
             return None  # "A or B" and "none of these" choose none, whatever came before
         # Letters that are denied do not count: "not A but B".
-        statement = _NOT_THIS.sub(" ", statement)
-        if letter := _read(_without_echo(statement, choices), choices):
+        statement = _without_echo(_NOT_THIS.sub(" ", statement), choices)
+        statement = _without_values(statement, choices)
+        if len(choices) >= NINTH:
+            own = re.escape(choices[NINTH - 1].strip()) or "(?!)"
+            statement = re.sub(_PRONOUN.format(own=own), "we", statement)
+        if letter := _read(statement, choices):
             return letter
     return None
+
+
+def _without_values(text: str, choices: list) -> str:
+    """The text without options that have a value each: 'A: 10%, B: 80%', 'A ✗ B ✓', '[ ] A [x] B', '- A' above '- B'. It says of
+    several what it thinks of them, and which of them it means would be a guess. An option's own words are no value of it."""
+    letter = f"(?P<letter>[{letters(choices)}])"
+    sign = r"[-\u2013\u2014:=.)]"
+    share = rf"(?:{_HAS}|\s*[-\u2013\u2014:=(]?\s*)(?:{_SHARE})"
+    valued = (
+        rf"(?<![\w']){letter}[)\].:\"']*(?:{share}|\s*{sign}\s*(?P<word>{_WORTH}))",
+        rf"[\[(][ xX✓✔]?[\])]\s*[\"'(]*{letter}(?!\w)",
+        rf"(?m)^[ \t]*(?:[-*\u2022]|\d{{1,2}}[.)])[ \t]+{letter}[ \t.]*$",
+    )
+    for pattern in valued:
+        having = set()
+        for match in re.finditer(pattern, text):
+            own = choices[ord(match["letter"]) - ord("A")].strip().casefold()
+            word = match.groupdict().get("word")
+            if word is None or not own.startswith(word.casefold()):
+                having.add(match["letter"])
+        if len(having) > 1:
+            text = re.sub(pattern, " ", text)
+    return text
 
 
 def _read(text: str, choices: list) -> str | None:

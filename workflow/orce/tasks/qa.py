@@ -4,16 +4,19 @@ stand.
 fields: question; answer, a text, a number or a list of accepted ones (or several columns of them;
 in a text column the list stands as JSON); and optional id, context. Where the answers are given and
 judged already, answer may be left out, and question too (the id stands in its place). `equality`
-decides when two answers are the same: exact       the same text, but for spaces, quotes and a final
-full stop around it normalised  TriviaQA's and SQuAD's rule: without case, punctuation, articles and
-repeated spaces contains    as normalised, and an answer that holds a reference as whole words is
-right: "It is Lima." for Lima. It grades: samples are compared with each other as normalised numeric
-the same number: 1,200 and 1200.0 math-verify the same mathematical value, by the library of that
-name: 1/2, 0.5 and \\frac{1}{2}
+decides when two answers are the same:
+exact       the same text, but for spaces, quotes and a final full stop around it
+normalised  TriviaQA's and SQuAD's rules: without case, width, punctuation, articles, repeated
+            spaces and the signs between thousands
+contains    as normalised, and an answer that holds a reference as whole words is right: "It is
+            Lima." for Lima. It grades: samples are compared with each other as normalised
+numeric     the same number: 1,200 and 1200.0
+math-verify the same mathematical value, by the library of that name: 1/2, 0.5 and \\frac{1}{2}
 """
 
 import logging
 import re
+import unicodedata
 from collections.abc import Mapping
 from decimal import Decimal
 from functools import lru_cache
@@ -169,12 +172,33 @@ def _form(answer: str, equality: str | None) -> str | None:
 _TELLING = r"(?<![\w)])-(?=\.?\d)|(?<=[\w+])\+(?!\w)|(?<=[^\W\d_])#(?!\w)|(?<=\w)\s*[<=>]\s*(?=[\w-])|[<>](?=\s*-?\.?\d)"
 
 
+# A number whose digits are in groups of three: 1,000, 1'000 or 1 000.
+_THOUSANDS = re.compile(
+    r"(?<![\w.,'])(?<!\d )[1-9]\d{0,2}(?:(?:,\d{3})+|(?:'\d{3})+|(?: \d{3})+)(?![\d'])(?!,\d| \d)"
+)
+
+
+def _folded(text: str) -> str:
+    """Casefold of a text in NFKC; a power and a fraction stay apart from the digits before them: 10² is not 102, 2½ not 21/2."""
+    if text.isascii():
+        return text.lower()
+    apart = re.sub(r"(?<=\d)(?=[⁰¹²³⁴-⁹¼-¾⅐-⅞])", " ", text)
+    folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", apart).casefold())
+    # the dot over İ, which casefold leaves over i, and the stroke of ½
+    return folded.replace("i\u0307", "i").replace("\u2044", "/")
+
+
 def normalise(answer: str, initials: bool = True) -> str:
-    """Lower case, without punctuation of any script, articles and repeated spaces; signs that tell
-    answers apart stay. initials: letters that stand alone are one word, as U.S.A. and J. K. Rowling
-    are USA and JK Rowling.
+    """Without case, punctuation of any script, articles and repeated spaces; signs that tell
+    answers apart stay.
+
+    Case is Unicode's casefold of the compatibility forms (NFKC): "STRASSE" is "Straße", "H₂O" is
+    "H2O". As in SQuAD's rule the signs between thousands go ("1,000" is "1000"), and as in
+    TriviaQA's all other punctuation is a space. initials: letters that stand alone are one word,
+    as U.S.A. and J. K. Rowling are USA and JK Rowling.
     """
-    bare = unpunctuated(ascii_signs(answer).lower(), " ", kept=_TELLING)
+    text = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), _folded(ascii_signs(answer)))
+    bare = unpunctuated(text, " ", kept=_TELLING)
     bare = " ".join(re.sub("([<=>])", r" \1 ", bare).split())
     if initials:
         bare = re.sub(r"(?<!\w)([^\W\d_]) (?=[^\W\d_](?!\w))", r"\1", bare)

@@ -86,6 +86,8 @@ def read_hub(source: Mapping[str, Any], split: str, config: str | None = None) -
     for way, (read, at) in ways.items():
         try:
             rows = [(f"{where}, row {i}", row) for i, row in enumerate(read(at, split))]
+        except BadInput:  # of what was read, which another way would read too
+            raise
         except Exception as error:  # noqa: BLE001 - the two libraries and those below them have no common class
             if at is source:
                 raise_refusal(error, "data set", source["hub"], source.get("revision"))
@@ -104,7 +106,6 @@ def _read_parquet(source: Mapping[str, Any], split: str) -> list[dict]:
     """Rows of a split in the hub's usual layouts: CONFIG/SPLIT-*.parquet and
     CONFIG/SPLIT/*.parquet.
     """
-    import pyarrow.parquet
     from huggingface_hub import snapshot_download
 
     configs = [source["config"]] if source["config"] else ["data", "default"]
@@ -119,7 +120,7 @@ def _read_parquet(source: Mapping[str, Any], split: str) -> list[dict]:
         if files := sorted(Path(folder).glob(pattern)):
             rows = []
             for file in files:
-                rows += pyarrow.parquet.read_table(file).to_pylist()
+                rows += [row for _, row in tables.parquet_rows(file, file)]
             return rows
     raise FileNotFoundError(f"none of {', '.join(patterns)} in the repository")
 

@@ -72,7 +72,11 @@ _COMPOUND = "|".join(
     for large, small in _UNITS
 )
 # Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
+_MONEY = r"USD|EUR|GBP|CHF|JPY|INR|AUD|CAD|CNY|RMB|Rs\.?"
 _LATEX = [(re.compile(pattern), new) for pattern, new in (
+    # "£3m", "5m USD", "3 mil": millions, metres or a thousandth of an inch
+    (rf"(?:\\?\$|[€£¥₠-⃀]|\b(?:{_MONEY}))\s?\d[\d.,]*+\s?(?:MM|mm?|mill?|mln|bl?|tn?|cr)\b", UNREAD),
+    (rf"(?<![\w.,])\d[\d.,]*+\s?(?:(?:mill?|mln|tn)\b|(?:mm?|b)\s(?:{_MONEY}|dollars?|euros?|pounds?)\b)", UNREAD),
     (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"(?<=\d) : (?=\d)", ":"), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
     (r"\\[dt]?frac\s?(?:\{(\d+)\}\s?\{(\d+)\}|(\d)(\d))", r" \1\3/\2\4"), (r"\\[dt]?frac\b", UNREAD),
     (r"(= ?\d+) ?[-+*/x×÷]\Z", r"\1"), (r"((?<![^\s(=:])-)?(?:\\?\$|[€£¥₠-⃀])", r" \1"), (r"(?<=[^\W\d_])\^[{(]?-?\d+[)}]?", ""),
@@ -185,6 +189,10 @@ _FRACTION = re.compile(r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,
 _LISTED = re.compile(r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d")  # "2, 3" is none of the two
 # Where a conclusion begins in a line.
 _SO = re.compile(r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))")
+# "$5 each, so $15 in total" begins with another number than it concludes with.
+_RATE = re.compile(
+    rf"(?i)[\s:(\"'~≈]*+\x05?{_D}\s+(?:[^\W\d]+\s+)?(?:each|apiece|per|for\s+{_D})\b"
+)
 _RESULT = re.compile(rf"\s*(-? ?{_D})(?!\.?\d|{_OPERATION})")
 _TIME = re.compile(r"\b\d\d?:\d\d\b")
 _NUMBER = re.compile(rf"(?<![\w.\x05])(?<![\d)]\s)-?{_D}|(?<![\w.\x05]){_D}|(?<!\x05){UNREAD}")
@@ -221,6 +229,8 @@ def number(text: str, conclusion: bool = False) -> str | None:
     ranks = {value: rank for rank, value in reversed([*enumerate(results)])}
     for line in [*marked, *bare]:
         if re.search(r"[\d\x04]", line):
+            if conclusion and _RATE.match(line) and _SO.search(line):
+                return None
             said = _SO.split(line)[-1] if conclusion and _lead(line) is None else line
             value = _number_of_line(said, results, ranks)
             if value is not None:
@@ -319,7 +329,7 @@ def _numbers(line: str) -> list[str]:
 # Confidences
 
 _PROBABILITY = re.compile(
-    rf"""(?ix)(?<![\w.,])(?P<sign>-[ ]?)?
+    rf"""(?ix)(?<![\w.,])(?<![\d.]e[-+])(?P<sign>-[ ]?)?
     (?:(?P<value>0,\d+|\d\d?,\d+(?=[ ]?%)|\d+(?:\.\d+)?|\.\d+)
       |(?P<words>{_SPOKEN})(?=[ ]?(?:%|per[ ]?cent|out[ ]of|[.,;)!\n]|$)))
     (?P<range>[ ]?%?[ ]?(?:-|\u2013|to[ ])[ ]?\d+)?
@@ -329,11 +339,22 @@ _PROBABILITY = re.compile(
 # After one of these words or signs, a number that follows 'Confidence:' is not the confidence: it belongs to a repeated
 # scale, to another field, to the explanation of a placeholder ('N, where N is 0'), to a negation or to a bound.
 _NO_VALUE = re.compile(
-    r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up)\b|n't\b|[<>≤≥]"
+    r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up|point)\b|n't\b|[<>≤≥]"
 )
 # Nor is a number with one of these after it: alternatives ('80 or 90'), an error ('85 \u00b1 5'), odds ('3:1', '1 in 3'), an angle,
 # the scale ('3 (1-5)').
 _NOT_ALONE = re.compile(r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)")
+# Nor one without a unit before another scale than to 100 ('nine out of ten', '4 of 5'), a share, a power or the scale's ends.
+_OF_ANOTHER = re.compile(
+    r"""(?ix)\s*\(?\s*(?:out\s+of\s+(?!(?:100|(?:a|one)\s+hundred)\b)\w|(?:of|on)\s+(?!100\b)\d|stars?\b|(?:ten|fif|four)ths?\b
+    |thirds?\b|quarters?\b|halves\b|[x×*·]\s?10\b|\d+\s?=|max)"""
+)
+# A text that rates 'on a scale of 1 to 5', '1-10 scale' or 'on a 7-point scale' has no number of 100.
+_TO = r"\s*(?:-|\u2013|to|and|through)\s*"
+_RATED = re.compile(
+    rf"""(?ix)\bscale\s+(?:of|from)\s+(?:\d+|{_WORD}){_TO}(?!1(?:00)?\b|(?:a|one)\ hundred)(?:\d|{_WORD}\b)
+    |\b\d+{_TO}(?!1(?:00)?\b)\d+\s+scale\b|\b(?:(?!100\b)\d+|{_WORD})[- ]point\s+(?:\w+\s+)?scale\b"""
+)
 _OTHER_SCALE = re.compile(
     r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"
 )  # "(1 to 10): 8" is not a percent
@@ -348,6 +369,9 @@ def _probability(match: re.Match) -> float | None:
     """
     if match["sign"] or match["range"] or _NOT_ALONE.match(match.string, match.end()):
         return None
+    bare = match["percent"] is None and match["scale"] is None
+    if bare and _OF_ANOTHER.match(match.string, match.end()):
+        return None
     written = (match["value"] or "").replace(",", ".")
     value = Decimal(written) if written else _spoken(match["words"])
     if value is None:  # fifty-fifty
@@ -361,6 +385,7 @@ def _probability(match: re.Match) -> float | None:
     return float(value) if value <= 1 else None
 
 
+@own_reply
 def confidence(text: str) -> float | None:
     """The confidence in [0, 1] that a text states, or None.
 
@@ -376,10 +401,11 @@ def confidence(text: str) -> float | None:
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
+    rated = _RATED.search(text)
     stated = [
         at
         for rest, at in read
-        if at and (at["percent"] or at["scale"] or not _OTHER_SCALE.match(rest))
+        if at and (at["percent"] or at["scale"] or not (rated or _OTHER_SCALE.match(rest)))
     ]
     if not stated:
         alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
@@ -407,16 +433,19 @@ def _near_start(text: str) -> re.Match | None:
     """The first probability of the first line, if at most a few words come before it."""
     line = text.strip().split("\n")[0]
     first = _PROBABILITY.search(line[:60])
-    return (
-        first
-        if first and first.start() <= 30 and not _NO_VALUE.search(line[: first.start()])
-        else None
-    )
+    if first is None or first.start() > 30:
+        return None
+    before = line[: first.start()]
+    # "nine in ten": a number stands before it that is none of these
+    bare = first["percent"] is None and first["scale"] is None
+    other = bare and _NUMERAL.search(before)
+    return None if other or _NO_VALUE.search(before) else first
 
 
 # Answers with probabilities, for the prompting baselines
 
 
+@own_reply
 def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     """Up to `k` (answer text, probability in [0, 1] or None) of a Top-k reply 'G1: ... P1: ...', by number."""
     label = r"(?<!\w)(G|P|Guess|Prob(?:ability)?)[ ]?(\d{1,3})[\"']?\s*[:=]"
@@ -440,6 +469,7 @@ def guesses(text: str, k: int) -> list[tuple[str, float | None]]:
     return guessed
 
 
+@own_reply
 def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     """(answer text, confidence in [0, 1]) of a reply that ends 'Answer: ... Confidence: ...'; None for what is missing.
 

@@ -10,7 +10,7 @@ import re
 import string
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from orce.text import table
 
@@ -147,7 +147,7 @@ OPENING = [_opening(**row) for row in table("marks")]
 SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18")
 
 # a question that the model goes on to ask itself
-ASKED = r"^[ \t]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"
+ASKED = r"^[ \t*#]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"
 # marks of a text that are looked at, the last ones: each may be compared with every option
 MOST = 1000
 # ends an enclosed answer (the control character "end of text", which no model writes)
@@ -262,19 +262,24 @@ def squeeze(text: str) -> str:
 LONGEST_REPLY = 100
 
 
-def own_reply(read: Callable[..., str | None]) -> Callable[..., str | None]:
+def own_reply(read: Callable[..., Any]) -> Callable[..., Any]:
     """A reader of the reply alone, where the model goes on to ask itself a question: 'B\\n\\nQuestion: ...\\nAnswer: C' is B.
 
-    What comes before that question has to state an answer; else the whole text is read.
+    What comes before that question has to state an answer; else the whole text is read. read: returns nothing, or a tuple that
+    begins with None, for a text that states none.
     """
 
     @functools.wraps(read)
-    def reply_first(text: str, *args, **options) -> str | None:
+    def reply_first(text: str, *args, **options) -> Any:
         asked = [at.start() for at in re.finditer(ASKED, text, re.IGNORECASE | re.MULTILINE)]
         # it may repeat its own question
         first = asked[1:] if asked and not text[: asked[0]].strip() else asked
         head = text[: first[0]].strip() if first else text.strip()
-        alone = head and first and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1)
-        return (read(head, *args, **options) if alone else None) or read(text, *args, **options)
+        if head and first and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1):
+            own = read(head, *args, **options)
+            states = own[0] is not None if isinstance(own, tuple) else bool(own)
+            if states:
+                return own
+        return read(text, *args, **options)
 
     return reply_first

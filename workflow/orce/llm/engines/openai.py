@@ -27,11 +27,11 @@ from typing import Any
 import httpx2
 from msgspec import UnsetType
 
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
 from orce.runtime import process
-from orce.runtime.process import printable, say
+from orce.runtime.process import say
 from orce.settings.stage import Source, from_mapping, to_mapping
 from orce.text.marks import after_thoughts, occurrences
 
