@@ -117,7 +117,7 @@ def test_a_question_has_k_samples_each_scored_and_a_tested_one_its_greedy_answer
         "correct": [True, False, True, True, False],
     }
     assert lines("samples.jsonl") == [
-        {"id": "sft1", "split": "sft", "spent": {"requests": 6}} | bee,
+        {"id": "sft1", "split": "sft", "spent": {"requests": 6, "empty": 8}} | bee,
         {"id": "sft2", "split": "sft"} | elk,
         {"id": "test1", "split": "test"} | bee | {"greedy": greedy("bee", True, " bee ")},
         {"id": "test2", "split": "test"} | elk | {"greedy": greedy("elk", True, " elk ")},

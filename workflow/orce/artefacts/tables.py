@@ -329,23 +329,10 @@ def _parquet(path: Path) -> Iterator[Row]:
             raise BadInput(f"{path}: not a Parquet file ({error})") from None
 
 
-def _feather(path: Path) -> Iterator[Row]:
-    pyarrow = _arrow(path)
-    from pyarrow import feather
-
-    try:
-        table = feather.read_table(path)
-    except pyarrow.ArrowInvalid as error:
-        raise BadInput(f"{path}: not an Arrow file ({error})") from None
-    if table.nbytes > largest():
-        refuse_size(f"{path}: unpacks to more", largest(), 4 * largest())
-    _once(path, table.schema.names)
-    yield from ((f"{path}, row {i}", row) for i, row in enumerate(table.to_pylist()))
-
-
 def parquet_rows(path: Path, source: Any) -> Iterator[Row]:
-    """The rows of a Parquet file, whose columns are packed: what is written once may stand in each row. Raises BadInput beyond
-    $ORCE_LARGEST_FILE. source: what pyarrow opens."""
+    """The rows of a Parquet file, whose columns are packed: what is written once may stand in each
+    row. Raises BadInput beyond $ORCE_LARGEST_FILE. source: what pyarrow opens.
+    """
     limit = largest()
     file = _arrow(path).parquet.ParquetFile(source)
     _once(path, file.schema_arrow.names)
@@ -379,6 +366,28 @@ def _unpacked_size(path: Path, column: Any) -> int:
     if "dictionary" in str(column.type):
         raise BadInput(f"{path}: categories within lists ({column.type}); save them as texts")
     return column.nbytes
+
+
+def _feather(path: Path) -> Iterator[Row]:
+    """The rows of an Arrow file, a batch of which may be packed. Raises BadInput as `parquet_rows`."""
+    pyarrow = _arrow(path)
+    from pyarrow import ipc
+
+    limit = largest()
+    held = number = 0
+    try:
+        file = ipc.open_file(path)
+        _once(path, file.schema.names)
+        for i in range(file.num_record_batches):
+            batch = file.get_batch(i)
+            held += sum(_unpacked_size(path, column) for column in batch.columns)
+            if held > limit:
+                refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
+            for row in batch.to_pylist():
+                yield f"{path}, row {number}", row
+                number += 1
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"{path}: not an Arrow file ({error})") from None
 
 
 def _once(path: Path, columns: list[str]) -> list[str]:
