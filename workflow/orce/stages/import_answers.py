@@ -41,5 +41,6 @@ def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, mani
         ]
         if line := stages.near_miss_report(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
-    say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")
+    if len(records) < len(given):
+        say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")
     store.write(out, records, settings, manifest, given=to_mapping(settings.source))
