@@ -276,7 +276,7 @@ def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_traine
 @pytest.mark.parametrize("more", [{}, {"test": {"from": "train", "size": 30}}], ids=["alone", "after its test"])
 def test_a_test_split_is_cut_apart_from_the_questions_that_tune_chooses_on(more):
     """validation is cut last by name in its own data set, and the other's test split comes after it."""
-    from orce.stages.prompts import draw
+    from orce.stages.prompts import draw_split
 
     splits = {name: {"from": "train", "size": size} for name, size in {"sft": 40, "rl": 20, "validation": 60}.items()}
     changed = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
@@ -287,7 +287,7 @@ def test_a_test_split_is_cut_apart_from_the_questions_that_tune_chooses_on(more)
     changed["tables"]["mine"]["methods"] = ["vanilla"]
     checked = configuration.check(changed)
     drawn = {
-        (name, split): {one["id"] for one in draw(stages.of("prompts", checked, name), split)}
+        (name, split): {one["id"] for one in draw_split(stages.pick_settings("prompts", checked, name), split)}
         for name, split in (("fit", "test"), *(("arithmetic", split) for split in ("sft", "rl", "validation")))
     }
     assert sum(map(len, drawn.values())) == len(set().union(*drawn.values())) == 50 + 40 + 20 + 60

@@ -306,7 +306,7 @@ def test_an_adapter_is_weights_and_no_code(harm, adapter, mark, monkeypatch):
 
 @pytest.mark.slow
 def test_vllm_gets_no_leave_either(model):
-    settings = vllm.Chosen(source=Source(path=str(model)), dtype="float32", device="cuda")
+    settings = vllm.VllmModel(source=Source(path=str(model)), dtype="float32", device="cuda")
     options = vllm._options(settings, 64)
     assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
 

@@ -229,10 +229,15 @@ def laplacian(weights: Matrix) -> Matrix:
     return np.eye(len(weights)) - scale[:, None] * weights * scale
 
 
+def degree_uncertainty(weights: Matrix) -> float:
+    """trace(K I - D) / K^2, D the row sums of W."""
+    return float(1 - weights.mean())
+
+
 def degree(seen: Seen, example: Example, task: Task) -> float:
-    """Degree (Lin et al., 2024): trace(K I - D) / K^2, D the row sums of W; from 0 to 1 - 1 / K."""
+    """Degree (Lin et al., 2024): `degree_uncertainty`, from 0 to 1 - 1 / K."""
     weights = shared_words(seen, example, task, "degree")
-    return scaled(float(1 - weights.mean()), 0, 1 - 1 / len(weights))
+    return scaled(degree_uncertainty(weights), 0, 1 - 1 / len(weights))
 
 
 def eigv_uncertainty(weights: Matrix) -> float:
@@ -246,29 +251,37 @@ def eigv(seen: Seen, example: Example, task: Task) -> float:
     return scaled(eigv_uncertainty(weights), 1, len(weights))
 
 
-def eccentricity(seen: Seen, example: Example, task: Task) -> float:
-    """Eccentricity (Lin et al., 2024): how far the samples lie from their centre in the
-    eigenvectors of the Laplacian with eigenvalues below 0.9; from 0 to sqrt(K - 1).
+def eccentricity_uncertainty(weights: Matrix) -> float:
+    """How far the samples lie from their centre in the eigenvectors of the Laplacian with
+    eigenvalues below 0.9.
     """
-    weights = shared_words(seen, example, task, "eccentricity")
     values, vectors = np.linalg.eigh(laplacian(weights))
     small = vectors[:, values < 0.9 - 1e-9]  # the same on every processor for an eigenvalue of 0.9
-    distance = float(np.linalg.norm(small - small.mean(0)))
-    return scaled(distance, 0, math.sqrt(len(weights) - 1))
+    return float(np.linalg.norm(small - small.mean(0)))
 
 
-def kle(seen: Seen, example: Example, task: Task) -> float:
-    """Kernel language entropy (Nikitin et al., 2024): the von Neumann entropy of the heat kernel
-    exp(-0.3 L), scaled to a diagonal of 1 / K; from 0 to ln K. L = D - W for W twice the
-    similarity, as the paper adds both directions.
+def eccentricity(seen: Seen, example: Example, task: Task) -> float:
+    """Eccentricity (Lin et al., 2024): `eccentricity_uncertainty`, from 0 to sqrt(K - 1)."""
+    weights = shared_words(seen, example, task, "eccentricity")
+    return scaled(eccentricity_uncertainty(weights), 0, math.sqrt(len(weights) - 1))
+
+
+def kle_uncertainty(weights: Matrix) -> float:
+    """The von Neumann entropy of the heat kernel exp(-0.3 L), scaled to a diagonal of 1 / K.
+    L = D - W for W twice the similarity, as the paper adds both directions.
     """
-    both = 2 * shared_words(seen, example, task, "kle")
+    both = 2 * weights
     values, vectors = np.linalg.eigh(np.diag(both.sum(1)) - both)
     kernel = (vectors * np.exp(-0.3 * values)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(kernel))
     shares = np.linalg.eigvalsh(scale[:, None] * kernel * scale / len(kernel))
-    entropy = float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
-    return scaled(entropy, 0, math.log(len(both)))
+    return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+
+
+def kle(seen: Seen, example: Example, task: Task) -> float:
+    """Kernel language entropy (Nikitin et al., 2024): `kle_uncertainty`, from 0 to ln K."""
+    weights = shared_words(seen, example, task, "kle")
+    return scaled(kle_uncertainty(weights), 0, math.log(len(weights)))
 
 
 # Methods on the log-probabilities of the greedy answer's tokens, without the one that ends the
