@@ -215,12 +215,12 @@ def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small,
 import json, sys
 from orce.llm import language_model
 from orce.errors import BadInput
-from orce.settings.stage import Model, typed
+from orce.settings.stage import Model, from_mapping
 for source in json.loads(sys.argv[1]):
     settings = {"source": source, "dtype": "float32", "device": "cpu"}
     try:
         language_model.load(settings)
-        print(language_model.revision_of(typed(Model, settings)))
+        print(language_model.revision_of(from_mapping(Model, settings)))
     except BadInput as error:
         print(error)
 """

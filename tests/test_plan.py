@@ -395,7 +395,14 @@ def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
         machine.gpus_needed([{"gpu": 1, "gpus_wanted": 2}], 1, local=False)
 
 
-HOLD = "import sys; from orce.runtime import preflight; preflight.hold_folder(); print('alone', flush=True); sys.stdin.read()"
+HOLD = """
+import sys
+from orce.runtime import preflight
+for lock in preflight.LOCKS:
+    preflight.hold(lock)
+print("alone", flush=True)
+sys.stdin.read()
+"""
 
 
 @pytest.mark.slow
@@ -426,14 +433,14 @@ def test_a_clone_on_the_same_results_names_the_other_one_and_ends(tmp_path, monk
         assert first.stdout.readline() == "alone\n"
         monkeypatch.chdir(tmp_path / "two")
         with pytest.raises(BadInput) as refused:
-            preflight.hold_folder()
+            preflight.hold(preflight.RESULTS)
         first.communicate()
     other = f"another Snakemake runs in {tmp_path}/one (process {first.pid})"
     assert (
         str(refused.value) == f"{other} and writes to {tmp_path}/results as this one does; wait for it, or end it first"
     )
-    preflight.hold_folder()
-    preflight.hold_folder()  # a second run of this process, after its first
+    preflight.hold(preflight.RESULTS)
+    preflight.hold(preflight.RESULTS)  # a second run of this process, after its first
     assert (tmp_path / "results" / ".orce.lock").read_text() == f"{tmp_path}/two"
 
 

@@ -16,6 +16,9 @@ from orce.runtime import machine
 from orce.runtime.process import lock_holder, say, try_lock
 
 NAME = 4096  # bytes of a folder's name
+RUN = Path(".snakemake/orce.lock")
+RESULTS = Path("results/.orce.lock")
+LOCKS = (RUN, RESULTS)
 _HELD: dict[Path, int] = {}  # the locks of this process, open as long as it lives
 # Rules that load the answer LLM of their cell, and its confidence LLM.
 ANSWERING = ("sample", "elicit", "likelihoods", "states")
@@ -28,8 +31,9 @@ def check(workflow, config) -> None:
     """
     if not workflow.is_main_process:
         return
-    hold_folder()
+    hold(RUN)
     if workflow.touch:
+        hold(RESULTS)
         return
     jobs = list(workflow.dag.needrun_jobs())
     if not workflow.local_exec:
@@ -52,6 +56,7 @@ def check(workflow, config) -> None:
             source = config.datasets[job.wildcards.dataset].source
             sources += [("data set", source)] if "hub" in source else []
     machine.check_hub(sources)
+    hold(RESULTS)  # last: a run that is refused leaves no folder
 
 
 def _loaded(config, jobs) -> set[str]:
@@ -80,18 +85,13 @@ def tell_replaced(
         say(f"paper_tables/tables.* and comparison.* {replaced}; {remedy}")
 
 
-def hold_folder() -> None:
-    """One Snakemake per folder, and one per folder of results, which several clones may have as a
-    link: each would delete what the other makes. Snakemake's own lock survives kill -9 and is off
-    (profiles/default); these end with the process.
-    """
-    hold(Path(".snakemake/orce.lock"))
-    hold(Path("results/.orce.lock"))
-
-
 def hold(lock: Path) -> None:
     """Keep the lock of a file as long as this process lives, with the folder of this run in it.
     Raises BadInput naming the run that holds it.
+
+    One Snakemake per folder, and one per folder of results, which several clones may have as a
+    link: each would delete what the other makes. Snakemake's own lock survives kill -9 and is off
+    (profiles/default); these end with the process.
     """
     here = str(Path.cwd())
     try:
