@@ -318,11 +318,11 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
     assert given["fit words/m/sft+platt/confidences.jsonl"]["module"] == "platt"
     assert given["fit words/m/mix/confidences.jsonl"]["combination"] == "logistic"
     scored = {
-        name: given[f"likelihoods words/m/{name}.jsonl"].get("of", "greedy")
+        name: given[f"likelihoods words/m/{name}.jsonl"].get("scored", "greedy")
         for name in ("likelihoods", "sample_likelihoods")
     }
     assert scored == {"likelihoods": "greedy", "sample_likelihoods": "samples"}
-    assert [given[f"states words/m/states/{of}.jsonl"]["of"] for of in ("answers", "judge")] == ["answers", "judge"]
+    assert [given[f"states words/m/states/{of}.jsonl"]["model_read"] for of in ("answers", "judge")] == ["answers", "judge"]
 
 
 def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_first(wide):

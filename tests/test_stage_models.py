@@ -146,7 +146,7 @@ TRUE_OR_FALSE = (
 
 def read_likelihoods(deep, of: str) -> list[dict]:
     files = {"prompts": write("test.jsonl", QUESTIONS), "samples": write("samples.jsonl", TESTED)}
-    stage("likelihoods", NAMED | {"model": source(deep), "shots": None, "of": of}, **files, out=f"{of}.jsonl")
+    stage("likelihoods", NAMED | {"model": source(deep), "shots": None, "scored": of}, **files, out=f"{of}.jsonl")
     return lines(f"{of}.jsonl")
 
 
