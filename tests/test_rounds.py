@@ -322,7 +322,10 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
         for name in ("likelihoods", "sample_likelihoods")
     }
     assert scored == {"likelihoods": "greedy", "sample_likelihoods": "samples"}
-    assert [given[f"states words/m/states/{of}.jsonl"]["model_read"] for of in ("answers", "judge")] == ["answers", "judge"]
+    assert [given[f"states words/m/states/{of}.jsonl"]["model_read"] for of in ("answers", "judge")] == [
+        "answers",
+        "judge",
+    ]
 
 
 def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_first(wide):
