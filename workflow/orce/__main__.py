@@ -5,7 +5,6 @@ input ends with one line and exit code 2.
 """
 
 import ast
-import difflib
 import importlib
 import os
 import shutil
@@ -16,7 +15,7 @@ from pathlib import Path
 
 import orce
 from orce import stages
-from orce.errors import BadInput, explain
+from orce.errors import BadInput, did_you_mean, explain
 from orce.runtime import process
 from orce.runtime.process import say
 
@@ -56,8 +55,7 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         print(f"orce {orce.__version__}")
         return 0
     if name not in by_name:
-        close = difflib.get_close_matches(name, by_name, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"`{program} --help` lists them"
+        hint = did_you_mean(name, by_name).strip() or f"`{program} --help` lists them"
         print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     os.environ.update(QUIET | os.environ)

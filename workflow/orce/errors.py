@@ -1,7 +1,9 @@
 """What a user did wrong, in one line. A module of its own, since every room raises it."""
 
+import difflib
 import errno
 import re
+from collections.abc import Iterable
 
 # A name and a password before the host of an address; a query and a fragment after it.
 LOGIN = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+)?(?(1)|[^@\s]*:).*@", re.IGNORECASE | re.DOTALL)
@@ -48,3 +50,9 @@ def public(text: str) -> str:
 
 def one_line(error: BaseException) -> str:
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """ "did you mean 'sft'? " of the known name that is most like another one; "" where none is."""
+    close = difflib.get_close_matches(name, [*known], 1)
+    return f"did you mean {close[0]!r}? " if close else ""

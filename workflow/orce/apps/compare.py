@@ -1,10 +1,9 @@
 """Compare methods of a run on the same items: paired bootstrap of the difference in a metric."""
 
-import difflib
 from pathlib import Path
 
 from orce import metrics
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.metrics import signs, summary
 from orce.runtime.process import say
 
@@ -35,8 +34,7 @@ def run(args):
             usual += [name for name in paths if name.partition("-from-")[0] == stem]
         names = args.methods or usual
         if unknown := [name for name in names if name not in paths]:
-            close = difflib.get_close_matches(unknown[0], paths, 1)
-            hint = f"did you mean {close[0]!r}? " if close else ""
+            hint = did_you_mean(unknown[0], paths)
             raise BadInput(f"{cell}: no method {unknown[0]!r}; {hint}It has {', '.join(paths)}")
         if len(names) < 2:
             raise BadInput(

@@ -4,7 +4,6 @@ A call is a run of the workflow with one data set and one model, in a folder of 
 """
 
 import contextlib
-import difflib
 import json
 import os
 import tempfile
@@ -18,7 +17,7 @@ from orce.apps.run_here import Run
 from orce.apps.table import RESERVED, Table, check_wanted, labelled_records, writable
 from orce.artefacts import files, store, tables
 from orce.config import cells, check
-from orce.errors import BadInput, public
+from orce.errors import BadInput, did_you_mean, public
 from orce.judge import judge as judges
 from orce.judge.judge import READOUTS
 from orce.methods import Method, Registry
@@ -271,8 +270,7 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
             f"{name!r} needs a training, which the workflow runs; name the trained folder: judge=FOLDER"
         )
     if name not in usable:
-        close = difflib.get_close_matches(name.lower(), usable, 1)
-        hint = f"did you mean {close[0]!r}? " if close else ""
+        hint = did_you_mean(name.lower(), usable)
         raise BadInput(
             f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file"
         )

@@ -13,7 +13,7 @@ from orce import methods
 from orce.artefacts.store import RESULTS
 from orce.config import picking
 from orce.config.cells import UNGRADED, Cell
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.settings.schema import Config
 from orce.settings.stage import PAPER
 
@@ -149,6 +149,6 @@ def hint_in_results(config: Config, target: str) -> str:
         files = ", ".join(f"{Cell(dataset, model).folder}/{file}" for file in dict.fromkeys(meant))
         return f"no such file; expected one of {files}"
     files = [file for file in FILES if "/" not in file]
-    close = difflib.get_close_matches(name, [*known, *files], 1)
     listed = f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
-    return f"nothing here is called {name!r}; {f'did you mean {close[0]!r}?' if close else listed}"
+    meant_name = did_you_mean(name, [*known, *files]).strip()
+    return f"nothing here is called {name!r}; {meant_name or listed}"

@@ -3,7 +3,6 @@ says whether it makes sense.
 """
 
 import contextlib
-import difflib
 import functools
 import inspect
 import itertools
@@ -18,7 +17,7 @@ import msgspec
 import yaml
 from msgspec import Struct, UnsetType
 
-from orce.errors import BadInput, public
+from orce.errors import BadInput, did_you_mean, public
 from orce.settings.schema import Config, Source
 
 # the keys that a source of each section has, or may have
@@ -308,8 +307,7 @@ def _name(name: Any, kind: Any, key: str) -> str:
 
 
 def unknown_key(key: str, name: Any, known: list[str]) -> BadInput:
-    close = difflib.get_close_matches(str(name), known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"keys are {', '.join(known)}"
+    hint = did_you_mean(str(name), known).strip() or f"keys are {', '.join(known)}"
     return BadInput(f"config: {key or 'top level'}: unknown key {name!r}; {hint}")
 
 
