@@ -4,6 +4,7 @@ import contextlib
 import shutil
 
 import pytest
+from conftest import ARITHMETIC
 from dry_run import called
 from finished_run import CELL
 
@@ -71,6 +72,25 @@ def test_a_training_question_shows_its_realised_answer_and_the_statement_it_is_t
         percent = 100 * sum(record["correct"]) / len(record["correct"])
         assert lines_of(said, "target") == [f"Confidence: {percent:.0f}"]  # no halves with four samples
         assert len(lines_of(said, "realised")) == 1
+
+
+def test_an_id_in_two_splits_is_shown_in_each_with_its_own_kappa(run):
+    samples = store.read(CELL / "samples.jsonl")
+    first, last = samples[0], samples[-1]
+    assert (first["split"], last["split"]) == ("sft", "test")
+    twin = last | {"id": first["id"], "correct": [not right for right in first["correct"]]}
+    store.write(CELL / "samples.jsonl", [*samples[:-1], twin])
+    prompts = store.read("results/arithmetic/prompts/test.jsonl")
+    store.write(
+        "results/arithmetic/prompts/test.jsonl", [*prompts, prompts[0] | {"id": twin["id"]}], {"task": ARITHMETIC}
+    )
+    asked = {"samples": CELL / "samples.jsonl", "seed": 1, "out": CELL / "surrogate.csv"}
+    assert main(["surrogate", *(word for name, value in asked.items() for word in (f"--{name}", str(value)))]) == 0
+    said = show(str(CELL), first["id"])
+    assert lines_of(said, "id") == [f"{first['id']}, split sft", f"{first['id']}, split test"]
+    shares = [sum(record["correct"]) / len(record["correct"]) for record in (first, twin)]
+    assert [line[:4] for line in lines_of(said, "kappa")] == [f"{share:.2f}" for share in shares]
+    assert shares[0] != shares[1] and len(lines_of(said, "target")) == 1
 
 
 def test_the_pairs_of_a_question_are_shown_with_their_reward_and_round(run):

@@ -1,6 +1,5 @@
 """Show what a run says of one question: its answer, how it was read and judged, kappa, and every confidence in it."""
 
-import difflib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from orce.align.surrogate import Row, read_surrogate
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Example, Greedy, Pair, Sample
 from orce.config.picking import TRAINING_SPLITS
-from orce.errors import BadInput, printable
+from orce.errors import BadInput, did_you_mean, printable
 from orce.llm.chat import to_percent
 from orce.runtime.process import show
 
@@ -35,20 +34,25 @@ def run(args):
             "name questions by their ids, or the worst ones of a row (--worst N --method ROW)"
         )
     blocks = []
-    questions = args.ids
-    if args.worst is not None:
+    if args.worst is None:
+        asked = [sample for name in args.ids for sample in cell.find(name)]
+    else:
         if args.method is None:
             raise BadInput(f"--worst needs --method; {args.cell} has {', '.join(cell.rows)}")
-        questions, line = cell.worst(args.method, args.worst)
+        asked, line = cell.worst(args.method, args.worst)
         blocks.append(line)
-    for name in questions:
-        lines = [f"{title:<{WIDTH}}{printable(text)}" for title, text in cell.describe(name)]
+    for sample in asked:
+        lines = [f"{title:<{WIDTH}}{printable(text)}" for title, text in cell.describe(sample)]
         blocks.append("\n".join(lines))
     show("\n\n".join(blocks))
 
 
 class Cell:
-    """The files of a cell, read and verified. Raises BadInput naming the file that is missing or changed."""
+    """The files of a cell, each read once and verified. Raises BadInput naming the one that is
+    missing or changed.
+
+    Ids are unique in a split and not among the splits, so a question is found by both.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -56,42 +60,51 @@ class Cell:
         if not path.exists():
             why = "no samples.jsonl in it" if folder.is_dir() else "no such folder"
             raise BadInput(f"{folder}: {why}; expected results/DATASET/MODEL of a finished run")
-        self.samples = {record.id: record for record in store.records(path, Sample)}
-        self.surrogate: dict[str, Row] = {}
+        self.samples = store.records(path, Sample)
+        self.surrogate: dict[tuple[str, str], Row] = {}
         if (folder / "surrogate.csv").exists():
-            self.surrogate = {row.id: row for row in read_surrogate(folder / "surrogate.csv")}
-        self.rows = sorted(path.parent.name for path in folder.glob("*/confidences.jsonl"))
+            self.surrogate = {row.key: row for row in read_surrogate(folder / "surrogate.csv")}
+        self.rows = {
+            path.parent.name: store.records(path, Confidence)
+            for path in sorted(folder.glob("*/confidences.jsonl"))
+        }
+        # of the RL questions: (the reward, and the round after the first; the pair)
+        self.pairs: list[tuple[str, Pair]] = []
+        for path in sorted(folder.glob("**/pairs/*.jsonl")):
+            inside = path.relative_to(folder).parts
+            round = f", {inside[0]}" if inside[0].startswith("round") else ""
+            self.pairs += [(f"{path.stem}{round}", pair) for pair in store.records(path, Pair)]
+        self._examples: dict[str, dict[str, Any]] = {}
 
     def prompts(self, split: str) -> Path:
         return self.folder.parent / "prompts" / f"{split}.jsonl"
 
     def example(self, sample: Sample) -> Example:
         path = self.prompts(sample.split)
-        found = (record for record in store.read(path) if record["id"] == sample.id)
-        example: Any = next(found, None)
-        if example is None:
+        if sample.split not in self._examples:
+            self._examples[sample.split] = {record["id"]: record for record in store.read(path)}
+        if sample.id not in self._examples[sample.split]:
             raise BadInput(f"{path}: no question {sample.id!r}, which samples.jsonl answers")
-        return example
+        return self._examples[sample.split][sample.id]
 
-    def confidences(self, row: str) -> list[Confidence]:
-        return store.records(self.folder / row / "confidences.jsonl", Confidence)
+    def find(self, name: str) -> list[Sample]:
+        """The samples of a question, one for each split that has this id."""
+        found = [sample for sample in self.samples if sample.id == name]
+        if not found:
+            hint = did_you_mean(name, (sample.id for sample in self.samples)).strip()
+            raise BadInput(
+                f"{self.folder}/samples.jsonl: no question {name!r}{hint and f'; {hint}'}"
+            )
+        return found
 
-    def pairs(self, name: str) -> Iterator[tuple[str, Pair]]:
-        """(its reward, and its round after the first; the pair) of each preference pair of a question."""
-        for path in sorted(self.folder.glob("**/pairs/*.jsonl")):
-            inside = path.relative_to(self.folder).parts
-            round = f", {inside[0]}" if inside[0].startswith("round") else ""
-            for pair in store.records(path, Pair):
-                if pair.id == name:
-                    yield f"{path.stem}{round}", pair
-
-    def worst(self, row: str, n: int) -> tuple[list[str], str]:
-        """Ids of the n largest |confidence - correct| of a row, largest first, and a line on what the order cannot tell."""
+    def worst(self, row: str, n: int) -> tuple[list[Sample], str]:
+        """The test questions with the n largest |confidence - correct| of a row, largest first, and
+        a line on what the order cannot tell.
+        """
         if row not in self.rows:
-            close = difflib.get_close_matches(row, self.rows, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise BadInput(f"{self.folder}: no row {row!r}{hint} It has {', '.join(self.rows)}")
-        confidences = self.confidences(row)
+            hint = did_you_mean(row, self.rows)
+            raise BadInput(f"{self.folder}: no row {row!r}; {hint}It has {', '.join(self.rows)}")
+        confidences = self.rows[row]
         read = [record for record in confidences if record.confidence is not None]
         ranked = sorted(read, key=error, reverse=True)  # stable: ties stay in the file's order
         shown = ranked[:n]
@@ -103,27 +116,27 @@ class Cell:
         tied = sum(error(record) == error(shown[-1]) for record in read) if shown else 0
         if tied > 1:
             line += f"; {tied} have an error of {error(shown[-1]):.2f}, in the order of the file"
-        return [record.id for record in shown], line
+        tested = {sample.id: sample for sample in self.samples if sample.split == "test"}
+        return [tested[record.id] for record in shown], line
 
-    def describe(self, name: str) -> Iterator[tuple[str, str]]:
+    def describe(self, sample: Sample) -> Iterator[tuple[str, str]]:
         """(title, text) of each line about a question."""
-        if name not in self.samples:
-            close = difflib.get_close_matches(name, self.samples, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise BadInput(f"{self.folder}/samples.jsonl: no question {name!r}{hint}")
-        sample = self.samples[name]
         example = self.example(sample)
         task = tasks.get(store.manifest_facts(self.prompts(sample.split))["settings"]["task"])
-        yield "id", f"{name}, split {sample.split}"
+        yield "id", f"{sample.id}, split {sample.split}"
         for number, line in enumerate(task.question(example).splitlines()):
             yield "" if number else "question", line
         yield from self.answers(sample)
         yield "reference", reference(task, sample, example)
         yield from self.reliability(sample)
-        for reward, pair in self.pairs(name):
-            chosen, rejected = (turn[-1]["content"] for turn in (pair.chosen, pair.rejected))
-            yield "pair", f"{chosen} before {rejected} ({reward})"
-        yield from self.statements(name)
+        if sample.split == "rl":
+            for reward, pair in self.pairs:
+                if pair.id == sample.id:
+                    chosen = pair.chosen[-1]["content"]
+                    rejected = pair.rejected[-1]["content"]
+                    yield "pair", f"{chosen} before {rejected} ({reward})"
+        if sample.split == "test":
+            yield from self.statements(sample.id)
 
     def answers(self, sample: Sample) -> Iterator[tuple[str, str]]:
         """The greedy reply of a tested question, the samples, and what was read from each."""
@@ -139,7 +152,7 @@ class Cell:
 
     def reliability(self, sample: Sample) -> Iterator[tuple[str, str]]:
         """Kappa (section 3.1), the realised answer, and the statement that the warm start learns (section 3.2)."""
-        row = self.surrogate.get(sample.id)
+        row = self.surrogate.get(sample.key)
         if row is None:
             return
         yield "kappa", f"{row.kappa:.2f}, {row.n_correct} of {row.n_samples} samples are right"
@@ -150,11 +163,12 @@ class Cell:
 
     def statements(self, name: str) -> Iterator[tuple[str, str]]:
         """Each row's confidence, with its answer where a method has one of its own."""
-        for number, row in enumerate(self.rows):
-            for record in self.confidences(row):
+        title = "confidence"
+        for row, confidences in self.rows.items():
+            for record in confidences:
                 if record.id == name:
-                    title = "confidence" if number == 0 else ""
                     yield title, f"{row}: {statement(record)}"
+                    title = ""
 
 
 def reference(task: tasks.Task, sample: Sample, example: Example) -> str:
