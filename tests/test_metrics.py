@@ -657,6 +657,26 @@ def test_the_true_risk_exceeds_the_bound_in_no_more_than_delta_of_the_draws(worl
     assert broken <= draws * delta + 2.6 * math.sqrt(draws * delta * (1 - delta))
 
 
+def test_probabilities_of_whole_texts_get_a_threshold_on_a_scale_that_keeps_their_order():
+    """Whole percents cannot tell them apart; the bound holds on the other half of the questions."""
+    probabilities = [0.0, 1e-300, 1e-9, 1e-8, 0.0012, 0.0013, 0.5, 1.0]
+    scaled = [calibrate.spread(value) for value in probabilities]
+    assert scaled == sorted(set(scaled)) and (scaled[0], scaled[-1]) == (0.0, 1.0)
+    assert [calibrate.unspread(value) for value in scaled] == pytest.approx(probabilities, rel=1e-9, abs=0)
+    rng = np.random.default_rng(5)
+    logs = -np.exp(rng.uniform(np.log(6), np.log(60), 2000))  # all below a quarter of a percent
+    correct = rng.random(2000) < np.where(logs > -20, 0.97, 0.3)
+    assert threshold_for_risk(np.exp(logs), correct, 0.15).kept in (0, 2000)
+    broken = 0
+    for _ in range(100):
+        half = rng.permutation(2000) < 1000
+        found = threshold_for_risk([calibrate.spread(value) for value in np.exp(logs[half])], correct[half], 0.15)
+        kept = np.exp(logs[~half]) >= calibrate.unspread(found.threshold)
+        assert kept.sum() > 200
+        broken += (~correct[~half][kept]).mean() > 0.15
+    assert broken <= 5
+
+
 def test_a_threshold_is_found_wherever_the_model_is_wrong_and_not_by_answering_nothing():
     rng = np.random.default_rng(2)
     found = [threshold_for_risk(*drawn_from(TENS, 2000, rng), 0.2) for _ in range(20)]
