@@ -2,6 +2,7 @@
 model's replies, with their tables, NAME.csv."""
 
 import csv
+import re
 from functools import cache
 from pathlib import Path
 
@@ -30,3 +31,12 @@ def table(name: str) -> list[dict[str, str]]:
     """The rows of the table NAME.csv beside this file."""
     with open(Path(__file__).with_name(f"{name}.csv"), encoding="utf-8", newline="") as file:
         return [*csv.DictReader(file)]
+
+
+@cache
+def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
+    """A pattern, compiled as it is first used: a dry run imports the readers and reads nothing.
+
+    It is kept, while the 512 patterns that `re` keeps make room for those of each question's options.
+    """
+    return re.compile(pattern, flags)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from itertools import pairwise
 from math import gcd
 
-from orce.text import table
+from orce.text import compiled, table
 from orce.text.marks import ascii_signs, lines, own_reply, plain, squeeze, statements
 
 __all__ = [
@@ -31,16 +31,14 @@ _WORD = rf"(?:{'|'.join([*_VALUES, *_SCALES])})"
 _SPOKEN = rf"(?:{_WORD}|an?(?=[ ](?:{'|'.join([*_SCALES, *_PARTS])})\b))(?:(?:[ -]|[ ]and[ ]){_WORD}){{0,20}}\b"
 _SUPERSCRIPTS = "⁻?[⁰¹²³⁴-⁹]{1,3}"
 _SPACED = r"\d{1,3}(?:[ ]\d{3})+(?:,\d+)?(?![\d-]|[.,:]\d)\b"
-_NUMERAL = re.compile(
-    rf"(?i)(?<!\w)(?:(?P<written>{_SPACED}|\d(?:[\d.,'_:]*\d)?|(?<!\.)\.\d+)|(?P<spoken>{_SPOKEN})|(?P<vulgar>[¼-¾⅐-⅞]))"
-)
+_NUMERAL = rf"(?i)(?<!\w)(?:(?P<written>{_SPACED}|\d(?:[\d.,'_:]*\d)?|(?<!\.)\.\d+)|(?P<spoken>{_SPOKEN})|(?P<vulgar>[¼-¾⅐-⅞]))"
 # Thousands or lakhs, and the sign before decimals. "1.250" has decimals, since a point may begin them.
 _GROUPED = (
     (r"[1-9]\d{0,2}(?:,\d{3})+", r"\."), (r"[1-9]\d?(?:,\d\d)*,\d{3}", r"\."), (r"[1-9]\d{0,2}(?:\.\d{3})+", ","),
     (r"[1-9]\d{0,2}(?:['_]\d{3})+", r"\."), (r"[1-9]\d{0,2}(?: \d{3})+", "[.,]"),
 )  # fmt: skip
 # What goes on with a number, and its value then; None where the whole is no number that can be read.
-_CONTINUED = [(re.compile(pattern, re.IGNORECASE), change) for pattern, change in (
+_CONTINUED = (
     # 2 1/2
     (r"[ ]?([¼-¾⅐-⅞])|[ ]([1-9]\d?/[1-9]\d{0,2})(?![\d/]|[ ]?[-+*×÷=])", lambda value, ratio: value + _ratio(ratio)),
     (r"[ ]and[ ]a[ ](half)\b", lambda value, _: value + Decimal("0.5")),
@@ -59,9 +57,9 @@ _CONTINUED = [(re.compile(pattern, re.IGNORECASE), change) for pattern, change i
     ((r"""[ ]?[*×·]?[ ]?(?:√|π|\\?(?:sqrt|pi)\b)|(?-i:[xyznie])(?!\w)|[ ]?\^|<sup>\d|[ ]?(?:±|\+/-)|\.?\\overline|\.\(\d|[ ](?-i:[MB])(?=[\s.,;)]|\Z)"""
      r"""|[ ](?:hundred|thousand)ths?\b|(?<=[a-z])[ -]quarters?\b|[ ](?:degrees?[ ])?(?:[CF][ ])?below[ ](?:zero|0)|[ ]out[ ]of[ ]\d|(?<=[a-z])[ ]\d"""),
      lambda value, _: None),
-)]  # fmt: skip
-_NOT_AFTER = re.compile(r"(?:√|sqrt|log|ln|sin|cos|tan|±|\+/-)[ ]?[({]*\Z")
-_NEGATIVE = re.compile(
+)  # fmt: skip
+_NOT_AFTER = r"(?:√|sqrt|log|ln|sin|cos|tan|±|\+/-)[ ]?[({]*\Z"
+_NEGATIVE = (
     r"(?i)(?:((?:^|[:=(\"'\n]|\b(?:is|was|equals|be|of|at|about))\s*)minus|\bnegative)[ ]+\Z"
 )
 _UNITS = (("years?|months?|weeks?|days?|hours?|hrs?|h|minutes?|mins?", "months?|weeks?|days?|hours?|minutes?|mins?|min|m|seconds?|secs?|s"),
@@ -73,16 +71,16 @@ _COMPOUND = "|".join(
 )
 # Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
 _MONEY = r"USD|EUR|GBP|CHF|JPY|INR|AUD|CAD|CNY|RMB|Rs\.?"
-_LATEX = [(re.compile(pattern), new) for pattern, new in (
+_LATEX = (
     # "£3m", "5m USD", "3 mil": millions, metres or a thousandth of an inch
     (rf"(?:\\?\$|[€£¥₠-⃀]|\b(?:{_MONEY}))\s?\d[\d.,]*+\s?(?:MM|mm?|mill?|mln|bl?|tn?|cr)\b", UNREAD),
     (rf"(?<![\w.,])\d[\d.,]*+\s?(?:(?:mill?|mln|tn)\b|(?:mm?|b)\s(?:{_MONEY}|dollars?|euros?|pounds?)\b)", UNREAD),
     (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"(?<=\d) : (?=\d)", ":"), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
     (r"\\[dt]?frac\s?(?:\{(\d+)\}\s?\{(\d+)\}|(\d)(\d))", r" \1\3/\2\4"), (r"\\[dt]?frac\b", UNREAD),
     (r"(= ?\d+) ?[-+*/x×÷]\Z", r"\1"), (r"((?<![^\s(=:])-)?(?:\\?\$|[€£¥₠-⃀])", r" \1"), (r"(?<=[^\W\d_])\^[{(]?-?\d+[)}]?", ""),
-)]  # fmt: skip
+)  # fmt: skip
 _RANGE = rf"\bbetween\s+\x05?{_D}\s+and\s+\x05?{_D}|(?<![\w.])(?<!from )(?<!from  )\x05?{_D}([ ]?%)?\s+(?:to|or)\s+\x05?-?{_D}(?(1)|(?![ ]?%))"
-_UNDECIDED = re.compile(f"(?i){_RANGE}|{_COMPOUND}")
+_UNDECIDED = f"(?i){_RANGE}|{_COMPOUND}"
 
 
 def _ascii(written: str) -> str:
@@ -139,11 +137,11 @@ def _whole(match: re.Match, comma: bool) -> tuple[str, int]:
         )
         value = _written(match[0], comma) if match["written"] else read
     for continuation, change in _CONTINUED:
-        if value is not None and (more := continuation.match(text, end)):
+        if value is not None and (more := compiled(continuation, re.IGNORECASE).match(text, end)):
             value, end = change(value, _ascii(next(filter(None, more.groups()), ""))), more.end()
     before, after = text[max(0, match.start() - 8) : match.start()], text[end : end + 1]
     pair = "," in match[0] and before.endswith("(") and after == ")"
-    unread = value is None or pair or after.isdecimal() or _NOT_AFTER.search(before)
+    unread = value is None or pair or after.isdecimal() or compiled(_NOT_AFTER).search(before)
     made = UNREAD if unread or len(_canonical(value)) > LONGEST else _canonical(value)
     return made if match["written"] else SPELLED + made, end
 
@@ -154,17 +152,17 @@ def digits(text: str, comma: bool = True) -> str:
     UNREAD stands for one that cannot be read whole, a range among them; SPELLED comes before one in words.
     """
     for latex, new in _LATEX:
-        text = latex.sub(new, text)
+        text = compiled(latex).sub(new, text)
     if not text.isascii():
         text = re.sub(r"(?![0-9])\d", lambda digit: str(unicodedata.digit(digit[0])), text)
     made, end = [], 0
-    for match in _NUMERAL.finditer(text):
+    for match in compiled(_NUMERAL).finditer(text):
         if match.start() >= end:
             before = text[end : match.start()]
-            signed = _NEGATIVE.search(before, max(0, len(before) - 30))
+            signed = compiled(_NEGATIVE).search(before, max(0, len(before) - 30))
             value, end = _whole(match, comma)
             made += [f"{before[: signed.start()]}{signed[1] or ''}-" if signed else before, value]
-    return _UNDECIDED.sub(
+    return compiled(_UNDECIDED).sub(
         UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-")
     )
 
@@ -182,25 +180,19 @@ def to_number(text: str) -> str | None:
 
 _OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
 # The number that begins a text, if it is more than the first part of an expression, of alternatives or of a time of day.
-_LEADING = re.compile(
-    rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})"
-)
-_FRACTION = re.compile(r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,2}[\s.)\"']*\Z")
-_LISTED = re.compile(r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d")  # "2, 3" is none of the two
+_LEADING = rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})"
+_FRACTION = r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,2}[\s.)\"']*\Z"
+_LISTED = r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d"  # "2, 3" is none of the two
 # Where a conclusion begins in a line.
-_SO = re.compile(r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))")
+_SO = r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))"
 # "$5 each, so $15 in total" begins with another number than it concludes with.
-_RATE = re.compile(
-    rf"(?i)[\s:(\"'~≈]*+\x05?{_D}\s+(?:[^\W\d]+\s+)?(?:each|apiece|per|for\s+{_D})\b"
-)
-_RESULT = re.compile(rf"\s*(-? ?{_D})(?!\.?\d|{_OPERATION})")
-_TIME = re.compile(r"\b\d\d?:\d\d\b")
-_NUMBER = re.compile(rf"(?<![\w.\x05])(?<![\d)]\s)-?{_D}|(?<![\w.\x05]){_D}|(?<!\x05){UNREAD}")
+_RATE = rf"(?i)[\s:(\"'~≈]*+\x05?{_D}\s+(?:[^\W\d]+\s+)?(?:each|apiece|per|for\s+{_D})\b"
+_RESULT = rf"\s*(-? ?{_D})(?!\.?\d|{_OPERATION})"
+_TIME = r"\b\d\d?:\d\d\b"
+_NUMBER = rf"(?<![\w.\x05])(?<![\d)]\s)-?{_D}|(?<![\w.\x05]){_D}|(?<!\x05){UNREAD}"
 # What a sentence says beside its answer, surely: 'needs 9 shelves for the 27 books (4 more)'; and probably: '$18 for 3 weeks'.
-_GIVEN = re.compile(
-    rf"(?i)\([^()]*\)|\b(?:so that|in order to|because|since)\b.*$|\b(?:the|all|remaining|other|each|every)\s+{_D}"
-)
-_BESIDE = re.compile(rf"(?i)\b(?:after|for|from|in|(?<!total )of|per|with)\s+(?:an?\s+)?{_D}")
+_GIVEN = rf"(?i)\([^()]*\)|\b(?:so that|in order to|because|since)\b.*$|\b(?:the|all|remaining|other|each|every)\s+{_D}"
+_BESIDE = rf"(?i)\b(?:after|for|from|in|(?<!total )of|per|with)\s+(?:an?\s+)?{_D}"
 # A line that is a number and nothing else but a unit or a sign of currency.
 _ALONE = rf"[\s=\"'(]*-?[ ]?{_D}(?:[\s%.)\"']*|[ ]?[^\W\d]+[.]?)"
 
@@ -229,9 +221,9 @@ def number(text: str, conclusion: bool = False) -> str | None:
     ranks = {value: rank for rank, value in reversed([*enumerate(results)])}
     for line in [*marked, *bare]:
         if re.search(r"[\d\x04]", line):
-            if conclusion and _RATE.match(line) and _SO.search(line):
+            if conclusion and compiled(_RATE).match(line) and compiled(_SO).search(line):
                 return None
-            said = _SO.split(line)[-1] if conclusion and _lead(line) is None else line
+            said = compiled(_SO).split(line)[-1] if conclusion and _lead(line) is None else line
             value = _number_of_line(said, results, ranks)
             if value is not None:
                 return to_number(value)
@@ -241,7 +233,7 @@ def number(text: str, conclusion: bool = False) -> str | None:
 def _results(text: str) -> list[str]:
     """The numbers on the right of '=', the last one first, without given ones ('cards = 52') before any calculation."""
     sides = [
-        (left.rsplit("\n", 1)[-1], _RESULT.match(right))
+        (left.rsplit("\n", 1)[-1], compiled(_RESULT).match(right))
         for left, right in pairwise(text.split("="))
     ]
     sides = [
@@ -269,7 +261,7 @@ def _unlisted(text_lines: list[str]) -> list[str]:
 
 def _lead(text: str) -> str | None:
     """The number that begins a text; '' for one that cannot be read, None for a text that does not begin with a number."""
-    ratio, leading = _FRACTION.match(text), _LEADING.match(text)
+    ratio, leading = compiled(_FRACTION).match(text), compiled(_LEADING).match(text)
     if (
         ratio
         and len(ratio[0]) <= LONGEST
@@ -280,7 +272,7 @@ def _lead(text: str) -> str | None:
     if leading:
         return (
             ""
-            if leading[1] == UNREAD or _LISTED.match(text, leading.end())
+            if leading[1] == UNREAD or compiled(_LISTED).match(text, leading.end())
             else leading[1].replace(" ", "")
         )
     return None
@@ -289,7 +281,7 @@ def _lead(text: str) -> str | None:
 def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str | None:
     """The number that a line states; '' for one that cannot be read. Where a sentence has several, the first of `results`
     among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'. ranks: the first place of each in `results`."""
-    if not _FRACTION.match(line) and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
+    if not compiled(_FRACTION).match(line) and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
         return None
     for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
         for stated in map(_lead, re.split(sign, line, flags=re.IGNORECASE)[:0:-1]):
@@ -310,12 +302,12 @@ def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str
     # Nor do '36/2', '2:30'; '2:00' alone is 2.
     hours = (
         []
-        if (bare := _TIME.sub("", line)) and _numbers(bare)
+        if (bare := compiled(_TIME).sub("", line)) and _numbers(bare)
         else re.findall(r"\b(\d\d?):00\b", line)
     )
     line = re.sub(rf"(?<!\d){_D}(?:{_OPERATION})+", "", bare)
-    new = _GIVEN.sub(" ", line)
-    readings = [_numbers(_BESIDE.sub(" ", new)), _numbers(new), _numbers(line), hours]
+    new = compiled(_GIVEN).sub(" ", line)
+    readings = [_numbers(compiled(_BESIDE).sub(" ", new)), _numbers(new), _numbers(line), hours]
     for numbers in readings[:2]:
         if computed := [ranks[value] for value in numbers if value in ranks]:
             return results[min(computed)]
@@ -323,42 +315,34 @@ def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str
 
 
 def _numbers(line: str) -> list[str]:
-    return ["" if value == UNREAD else value for value in _NUMBER.findall(line)]
+    return ["" if value == UNREAD else value for value in compiled(_NUMBER).findall(line)]
 
 
 # Confidences
 
-_PROBABILITY = re.compile(
-    rf"""(?ix)(?<![\w.,])(?<![\d.]e[-+])(?P<sign>-[ ]?)?
+_PROBABILITY = rf"""(?ix)(?<![\w.,])(?<![\d.]e[-+])(?P<sign>-[ ]?)?
     (?:(?P<value>0,\d+|\d\d?,\d+(?=[ ]?%)|\d+(?:\.\d+)?|\.\d+)
       |(?P<words>{_SPOKEN})(?=[ ]?(?:%|per[ ]?cent|out[ ]of|[.,;)!\n]|$)))
     (?P<range>[ ]?%?[ ]?(?:-|\u2013|to[ ])[ ]?\d+)?
     (?:[ ]?(?P<percent>%|per[ ]?cent\b)|[ ]?(?:/|out[ ]of)[ ]?(?P<scale>\d+))?
     (?!\w|[.,]\d)"""
-)
 # After one of these words or signs, a number that follows 'Confidence:' is not the confidence: it belongs to a repeated
 # scale, to another field, to the explanation of a placeholder ('N, where N is 0'), to a negation or to a bound.
-_NO_VALUE = re.compile(
-    r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up|point)\b|n't\b|[<>≤≥]"
-)
+_NO_VALUE = r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up|point)\b|n't\b|[<>≤≥]"
 # Nor is a number with one of these after it: alternatives ('80 or 90'), an error ('85 \u00b1 5'), odds ('3:1', '1 in 3'), an angle,
 # the scale ('3 (1-5)').
-_NOT_ALONE = re.compile(r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)")
+_NOT_ALONE = r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)"
 # Nor one without a unit before another scale than to 100 ('nine out of ten', '4 of 5'), a share, a power or the scale's ends.
-_OF_ANOTHER = re.compile(
-    r"""(?ix)\s*\(?\s*(?:out\s+of\s+(?!(?:100|(?:a|one)\s+hundred)\b)\w|(?:of|on)\s+(?!100\b)\d|stars?\b|(?:ten|fif|four)ths?\b
+_OF_ANOTHER = r"""(?ix)\s*\(?\s*(?:out\s+of\s+(?!(?:100|(?:a|one)\s+hundred)\b)\w|(?:of|on)\s+(?!100\b)\d|stars?\b|(?:ten|fif|four)ths?\b
     |thirds?\b|quarters?\b|halves\b|[x×*·]\s?10\b|\d+\s?=|max)"""
-)
 # A text that rates 'on a scale of 1 to 5', '1-10 scale' or 'on a 7-point scale' has no number of 100.
 _TO = r"\s*(?:-|\u2013|to|and|through)\s*"
-_RATED = re.compile(
-    rf"""(?ix)\bscale\s+(?:of|from)\s+(?:\d+|{_WORD}){_TO}(?!1(?:00)?\b|(?:a|one)\ hundred)(?:\d|{_WORD}\b)
+_RATED = rf"""(?ix)\bscale\s+(?:of|from)\s+(?:\d+|{_WORD}){_TO}(?!1(?:00)?\b|(?:a|one)\ hundred)(?:\d|{_WORD}\b)
     |\b\d+{_TO}(?!1(?:00)?\b)\d+\s+scale\b|\b(?:(?!100\b)\d+|{_WORD})[- ]point\s+(?:\w+\s+)?scale\b"""
+_OTHER_SCALE = (
+    r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"  # "(1 to 10): 8" is not a percent
 )
-_OTHER_SCALE = re.compile(
-    r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"
-)  # "(1 to 10): 8" is not a percent
-_CONFIDENCE = re.compile(r"(?i)\bconfidence\b")
+_CONFIDENCE = r"(?i)\bconfidence\b"
 
 
 def _probability(match: re.Match) -> float | None:
@@ -367,10 +351,10 @@ def _probability(match: re.Match) -> float | None:
     A number with a decimal point and at most 1 is a probability ('0.85', '1.0'); every other number is a percentage.
     So the integer '1', stated on the scale from 0 to 100, is one percent and not certainty.
     """
-    if match["sign"] or match["range"] or _NOT_ALONE.match(match.string, match.end()):
+    if match["sign"] or match["range"] or compiled(_NOT_ALONE).match(match.string, match.end()):
         return None
     bare = match["percent"] is None and match["scale"] is None
-    if bare and _OF_ANOTHER.match(match.string, match.end()):
+    if bare and compiled(_OF_ANOTHER).match(match.string, match.end()):
         return None
     written = (match["value"] or "").replace(",", ".")
     value = Decimal(written) if written else _spoken(match["words"])
@@ -393,27 +377,26 @@ def confidence(text: str) -> float | None:
     last number with a unit ('85%', '85/100', 'eighty-five percent').
     """
     text = re.sub(r"(?i)<(confidence|probability)>", r"\1: ", plain(text))
-    key = (
-        _CONFIDENCE
-        if _CONFIDENCE.search(text)
-        else re.compile(r"(?im)^[^\w\n]*probability(?=\s*[:=])")
-    )
+    named = compiled(_CONFIDENCE).search(text) is not None
+    key = compiled(_CONFIDENCE if named else r"(?im)^[^\w\n]*probability(?=\s*[:=])")
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
-    rated = _RATED.search(text)
+    rated = compiled(_RATED).search(text)
     stated = [
         at
         for rest, at in read
-        if at and (at["percent"] or at["scale"] or not (rated or _OTHER_SCALE.match(rest)))
+        if at
+        and (at["percent"] or at["scale"] or not (rated or compiled(_OTHER_SCALE).match(rest)))
     ]
     if not stated:
-        alone = _PROBABILITY.fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
-        named = _CONFIDENCE.search(text) is not None
+        alone = compiled(_PROBABILITY).fullmatch("".join(lines(text)[:1]).strip(" .!\"'()~"))
         stated = (
             [alone]
             if alone
-            else [match for match in _PROBABILITY.finditer(text) if _has_unit(match, named)]
+            else [
+                match for match in compiled(_PROBABILITY).finditer(text) if _has_unit(match, named)
+            ]
         )
     return _probability(stated[-1]) if stated else None
 
@@ -432,14 +415,14 @@ def _has_unit(match: re.Match, named: bool) -> bool:
 def _near_start(text: str) -> re.Match | None:
     """The first probability of the first line, if at most a few words come before it."""
     line = text.strip().split("\n")[0]
-    first = _PROBABILITY.search(line[:60])
+    first = compiled(_PROBABILITY).search(line[:60])
     if first is None or first.start() > 30:
         return None
     before = line[: first.start()]
     # "nine in ten": a number stands before it that is none of these
     bare = first["percent"] is None and first["scale"] is None
-    other = bare and _NUMERAL.search(before)
-    return None if other or _NO_VALUE.search(before) else first
+    other = bare and compiled(_NUMERAL).search(before)
+    return None if other or compiled(_NO_VALUE).search(before) else first
 
 
 # Answers with probabilities, for the prompting baselines
@@ -482,7 +465,7 @@ def answer_and_confidence(text: str) -> tuple[str | None, float | None]:
     )
     if joint:
         return joint[1].strip(), confidence(joint[2])
-    value = confidence(text) if _CONFIDENCE.search(text) else None
+    value = confidence(text) if compiled(_CONFIDENCE).search(text) else None
     head = re.split(r"(?i)(?<![\s,;(])[\s,;(]*\b(?:my |overall )?confidence\b", text)
     for section in reversed(head):
         marked = statements(section)[:-1]

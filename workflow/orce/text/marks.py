@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from orce.text import table
+from orce.text import compiled, table
 
 # The text as it looks
 
@@ -23,11 +23,11 @@ _SIGNS = {0xFF01 + i: chr(0x21 + i) for i in range(94)} | dict.fromkeys(_INVISIB
 _SIGNS |= dict.fromkeys([0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000], " ")
 _SIGNS |= {ord(sign): plain for signs, plain in _PAIRS.items() for sign in signs}
 # to sort more of them would take minutes
-_STACKED = re.compile(r"([\u0300-\u036f]{8})[\u0300-\u036f]+")
+_STACKED = r"([\u0300-\u036f]{8})[\u0300-\u036f]+"
 # ligatures and Arabic forms, which look as their letters do
-_FORMS = re.compile(r"[\ufb00-\ufdff\ufe70-\ufefc]+")
+_FORMS = r"[\ufb00-\ufdff\ufe70-\ufefc]+"
 # another one begins a clause: "The answer – 5" is not negative
-_DASH = re.compile(r"–(?=[\w$.])|(?<=\w)[—―](?=\w)")
+_DASH = r"–(?=[\w$.])|(?<=\w)[—―](?=\w)"
 
 
 def ascii_signs(text: str) -> str:
@@ -35,8 +35,9 @@ def ascii_signs(text: str) -> str:
     references are compared so."""
     if text.isascii():
         return text
-    text = unicodedata.normalize("NFC", _STACKED.sub(r"\1", text.translate(_SIGNS)))
-    return _DASH.sub("-", _FORMS.sub(lambda form: unicodedata.normalize("NFKC", form[0]), text))
+    text = unicodedata.normalize("NFC", compiled(_STACKED).sub(r"\1", text.translate(_SIGNS)))
+    text = compiled(_FORMS).sub(lambda form: unicodedata.normalize("NFKC", form[0]), text)
+    return compiled(_DASH).sub("-", text)
 
 
 DENIED = r"(?:\bnot|n't|\bnever) (?:\w+ )?"  # before what a text says not to be so
@@ -89,21 +90,19 @@ _BEGINS, _ENDS = (
     "|".join(forms) for forms in zip(*((row.begins, row.ends) for row in THOUGHTS), strict=True)
 )
 # An unclosed thought removes all after it, but for an <answer>.
-_THOUGHT = re.compile(rf"(?is)(?:{_BEGINS}).*?(?:{_ENDS}|(?=<answer>)|\Z)")
+_THOUGHT = rf"(?is)(?:{_BEGINS}).*?(?:{_ENDS}|(?=<answer>)|\Z)"
 _TOKEN = r"<\|(?!(?:begin|end)_of_box)[^<>|\n]{1,40}\|>|</?s>|<(?:bos|eos|pad|start_of_turn|end_of_turn|endoftext|turn\|)>?|\[/?INST\]"
-_BEFORE_REPLY = re.compile(
-    rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+"
-)
+_BEFORE_REPLY = rf"\A(?:\s*(?:{_TOKEN}|(?<=>)model(?=\n)|assistant(?=\s*\n|<)|Assistant:))+"
 
 
 def after_thoughts(text: str) -> str:
     """The text without thoughts; a lone end of thoughts removes all before it."""
-    return re.split(f"(?i){_ENDS}", _THOUGHT.sub("", text))[-1]
+    return re.split(f"(?i){_ENDS}", compiled(_THOUGHT).sub("", text))[-1]
 
 
 def _reply(text: str) -> str:
     """The text without thoughts and the template's tokens: a token removes all after it."""
-    return re.split(_TOKEN, _BEFORE_REPLY.sub("", after_thoughts(text)), maxsplit=1)[0]
+    return re.split(_TOKEN, compiled(_BEFORE_REPLY).sub("", after_thoughts(text)), maxsplit=1)[0]
 
 
 # Marks
@@ -172,16 +171,14 @@ CONFIDENCE = (
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 _OPEN = "|".join(mark.pattern for mark in OPENING)
-_MARKS = {True: re.compile(f"{_OPEN}|{SHORT.pattern}", _FLAGS), False: re.compile(_OPEN, _FLAGS)}
-_END = re.compile("|".join([CLOSED, *CONFIDENCE, ASKED]), _FLAGS)
-_STATED = re.compile("|".join(CONFIDENCE), _FLAGS)
-_OF_CONFIDENCE = re.compile(r"(?i)\bconfidence\b[^\n]*$")
+_MARKS = {True: f"{_OPEN}|{SHORT.pattern}", False: _OPEN}
+_END = "|".join([CLOSED, *CONFIDENCE, ASKED])
+_STATED = "|".join(CONFIDENCE)
+_OF_CONFIDENCE = r"(?i)\bconfidence\b[^\n]*$"
 # two answers of which neither is chosen alone
-_JOINED = re.compile(r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*")
-_OPENS_FORMULA = re.compile(r"(?:\$|\\\(|\\\[)[ \t\n]*\Z")
-_ENCLOSED = re.compile(
-    "(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING)
-)
+_JOINED = r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*"
+_OPENS_FORMULA = r"(?:\$|\\\(|\\\[)[ \t\n]*\Z"
+_ENCLOSED = "(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING)
 
 
 def own_marks(text: str, words: Sequence[str]) -> str:
@@ -198,12 +195,12 @@ def opened(text: str) -> str:
     'Answer("A") or Answer("B")' are one answer, 'A or B': neither of the two was chosen.
     """
     made, end = [], 0
-    for match in _ENCLOSED.finditer(text):
+    for match in compiled(_ENCLOSED).finditer(text):
         inside = next(filter(None, match.groups()), "").strip()
-        between = _OPENS_FORMULA.sub("", text[end : match.start()])
-        if _OF_CONFIDENCE.search(text[max(0, match.start() - 40) : match.start()]):
+        between = compiled(_OPENS_FORMULA).sub("", text[end : match.start()])
+        if compiled(_OF_CONFIDENCE).search(text[max(0, match.start() - 40) : match.start()]):
             made += [between, inside]
-        elif made[-1:] == [CLOSED] and (join := _JOINED.fullmatch(between)):
+        elif made[-1:] == [CLOSED] and (join := compiled(_JOINED).fullmatch(between)):
             sign = ", " if join[1].lower() == "and" else " or "
             made[-2:] = [f"{made[-2].rstrip()}{sign}{inside}\n", CLOSED]
         else:
@@ -218,16 +215,17 @@ def statements(text: str, short: bool = True) -> list[str]:
 
     short: whether 'A:' at the start of a line is a mark, and not the option A.
     """
-    marks = list(_MARKS[short].finditer(text))[-MOST:]
+    marks = list(compiled(_MARKS[short], _FLAGS).finditer(text))[-MOST:]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     spans = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
     spans.sort(key=lambda span: CLOSED not in span)
-    return [*(_END.split(span, maxsplit=1)[0].strip() for span in spans), without_confidence(text)]
+    end = compiled(_END, _FLAGS)
+    return [*(end.split(span, maxsplit=1)[0].strip() for span in spans), without_confidence(text)]
 
 
 def without_confidence(text: str) -> str:
     """The text without what it says of its own confidence, unless it says nothing else."""
-    bare = _STATED.sub("", text)
+    bare = compiled(_STATED, _FLAGS).sub("", text)
     return bare if re.search(r"\w", bare) else text
 
 
