@@ -10,11 +10,9 @@ apart. No character is added or lost, and text without such strings is tokenized
 
 import contextlib
 import itertools
-import os
 import re
 import resource
-import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -32,8 +30,7 @@ ENOUGH_MASS = 0.5  # of the probability of a turn, on the 101 values that may be
 DATE = "26 Jul 2024"
 FORMS = ("%d %b %Y", "%d %B %Y", "%Y-%m-%d")
 CPU_SECONDS = 3  # to write a prompt; a usual template takes milliseconds
-MEMORY = 2**29  # bytes, of a template's trial; a usual one takes kilobytes
-MEMORY_EXIT, LATE_EXIT = 3, 4
+MEMORY = 2**29  # bytes, to write two turns; a usual template takes kilobytes
 # begin and end the mark of a cut; Unicode will never make them characters
 OPENS, CLOSES = "\ufdd0", "\ufdd1"
 BRACKETED = re.compile(r"[<\[{|].*[>\]}|]", re.DOTALL)  # <think>, [INST], <|im_end|>
@@ -42,7 +39,6 @@ CONTROL_LIKE = re.compile(
     r"<\|[^|<>\s]+\|>|</?s>|\[/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_\w+)\]|</?think>|<(?:start|end)_of_turn>"
 )
 TOGETHER = 1024  # texts in one call of the tokenizer
-_TRIED: set[str] = set()  # chat templates, with their arguments
 _KEPT: dict[str, dict] = {}  # by tokenizer, then by conversation: ids of `prompts_ids`
 
 
@@ -192,14 +188,17 @@ def check_template(
         {"role": "assistant", "content": answer},
     ]
 
-    def rendered() -> tuple[str, str]:
-        return render(tokenizer, turns[:1], template_kwargs), render(
-            tokenizer, turns, template_kwargs, opens=False
-        )
-
-    _try(rendered, model, f"{tokenizer.chat_template} {template_kwargs}")
     try:
-        prompt, text = rendered()
+        with _memory_limit():
+            prompt = render(tokenizer, turns[:1], template_kwargs)
+            text = render(tokenizer, turns, template_kwargs, opens=False)
+    except BadInput:
+        raise
+    except MemoryError:
+        raise BadInput(
+            f"{model}: its chat template takes more than {MEMORY >> 20} MiB to write two turns; "
+            "compare it with the template of the model's makers"
+        ) from None
     except Exception as error:  # noqa: BLE001 - a template is a program, and can fail in any way
         reason = " ".join(str(error).split()) or type(error).__name__
         raise BadInput(
@@ -223,44 +222,22 @@ def check_template(
         )
 
 
-def _try(rendered: Callable[[], object], model: str, key: str) -> None:
-    """Render a template in a child process, once in a process for each `key`. Raises BadInput beyond the limits.
-
-    A template is a program that came with the weights. jinja's sandbox keeps it from files and Python's internals, but not
-    from loops without end or texts that fill the memory. An ordinary error is left to the caller, who renders next.
+@contextlib.contextmanager
+def _memory_limit() -> Iterator[None]:
+    """A MemoryError where this block takes more than MEMORY. A template is a program that came with
+    the weights: jinja's sandbox keeps it from files and Python's internals, not from long texts.
     """
-    if key in _TRIED:
+    pages = Path("/proc/self/statm")
+    if not pages.exists():  # not Linux
+        yield
         return
-    child = os.fork()
-    if not child:  # nothing of the parent's is flushed or cleaned up here, whatever happens
-        status = 0
-        try:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            resource.setrlimit(resource.RLIMIT_CPU, (3 * CPU_SECONDS, 3 * CPU_SECONDS + 1))
-            pages = Path("/proc/self/statm")
-            if pages.exists():
-                limit = int(pages.read_text().split()[0]) * resource.getpagesize() + MEMORY
-                resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-            rendered()
-        except MemoryError:
-            status = MEMORY_EXIT
-        except BadInput:
-            status = LATE_EXIT
-        finally:
-            os._exit(status)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if status:
-        late = f"takes more than {CPU_SECONDS} s"
-        took = {
-            MEMORY_EXIT: f"takes more than {MEMORY >> 20} MiB",
-            LATE_EXIT: late,
-            -signal.SIGXCPU: late,
-        }
-        raise BadInput(
-            f"{model}: its chat template {took.get(status, f'ends its process ({status})')} to write two turns; it may loop "
-            "for ever: compare it with the template of the model's makers"
-        )
-    _TRIED.add(key)
+    former, most = resource.getrlimit(resource.RLIMIT_AS)
+    taken = int(pages.read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, most))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (former, most))
 
 
 def statement(percent: int) -> str:
