@@ -17,21 +17,10 @@ import orce
 from orce import stages
 from orce.errors import BadInput, did_you_mean, explain
 from orce.runtime import process
+from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.runtime.process import say
 
 TYPED = ("measure", "plan", "compare", "show")  # first in the help, in this order
-# Steps of the workflow whose models the rule `fetch` has brought; a grader's NLI model is none of these.
-LOADING = (
-    "sample",
-    "elicit",
-    "sft",
-    "train",
-    "candidates",
-    "dpo",
-    "state",
-    "likelihoods",
-    "states",
-)
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
 # jobs.
 QUIET = {
@@ -59,8 +48,8 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     os.environ.update(QUIET | os.environ)
-    if "ORCE_FETCHED" in os.environ and name in LOADING:
-        # else vllm fetches further copies of the weights
+    if "ORCE_FETCHED" in os.environ and name in (*ANSWERING, *JUDGING):
+        # The rule `fetch` has brought their models; vllm would fetch further copies of the weights.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
     try:
         with process.say_tallies(), process.missing_extra_is_bad_input():

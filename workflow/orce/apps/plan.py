@@ -27,6 +27,7 @@ from orce.config.cells import Cell, reward_and_round
 from orce.config.check import read_here
 from orce.errors import BadInput
 from orce.runtime import process
+from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.settings.schema import Config, Split, Training
 from orce.tasks import examples
 
@@ -72,19 +73,8 @@ Lengths = namedtuple(
 LENGTHS = {tuple(name.split()): Lengths(**means) for name, means in KNOWN.lengths.items()}
 OTHER = Lengths(200, 265, 10)  # of a task that is not among them
 TRAININGS = ("sft", "train", "dpo")
-# Rules that load a model, in the order of the method; the other ones take seconds.
-LOADING = (
-    "sample",
-    "grade",
-    "elicit",
-    "sft",
-    "train",
-    "candidates",
-    "dpo",
-    "state",
-    "likelihoods",
-    "states",
-)
+# Rules that load a model; the other ones take seconds.
+LOADING = (*dict.fromkeys((*ANSWERING, "grade", *JUDGING)),)
 # wildcards that have the name of a job
 NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")
 

@@ -20,9 +20,9 @@ RUN = Path(".snakemake/orce.lock")
 RESULTS = Path("results/.orce.lock")
 LOCKS = (RUN, RESULTS)
 _HELD: dict[Path, int] = {}  # the locks of this process, open as long as it lives
-# Rules that load the answer LLM of their cell, and its confidence LLM.
+# Stages that load the answer LLM of their cell, and its confidence LLM.
 ANSWERING = ("sample", "elicit", "likelihoods", "states")
-JUDGING = ("sft", "train", "candidates", "dpo", "state", "states", "tune_dpo", "tune_state")
+JUDGING = ("sft", "train", "candidates", "dpo", "state", "states")
 
 
 def check(workflow, config) -> None:
@@ -63,9 +63,10 @@ def _loaded(config, jobs) -> set[str]:
     """The models that some jobs load."""
     loaded = set()
     for job in jobs:
-        if job.rule.name in ANSWERING:
+        stage = job.rule.name.removeprefix("tune_")
+        if stage in ANSWERING:
             loaded.add(job.wildcards.model)
-        if job.rule.name in JUDGING:
+        if stage in JUDGING:
             name = job.wildcards.model
             loaded.add(config.models[name].confidence or name)
     return loaded
