@@ -17,6 +17,7 @@ from conftest import PROGRAMS, program
 
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.config import same_settings
 from orce.errors import BadInput
 
 
@@ -287,6 +288,30 @@ def test_a_file_is_refused_once_its_inputs_are_others():
     samples.unlink()
     store.manifest_path(samples).unlink()  # no longer kept
     assert store.read(HERE) == RECORDS
+
+
+def test_a_kept_file_is_compared_with_what_its_rule_would_make_today():
+    samples, kept = Path("results/sums/small/samples.jsonl"), str(HERE)
+    store.write(samples, RECORDS)
+    with store.recording_inputs():
+        store.read(samples)
+        store.write(HERE, RECORDS, {"seed": 1, "dpo": {"beta": 0.1}})
+
+    def differing(settings: dict, inputs: list[str]) -> list[str]:
+        rule = same_settings.Rule(json.dumps(settings), inputs, [kept])
+        return same_settings.otherwise_made({kept: [rule]}, "stated").get(kept, [])
+
+    same = {"seed": 1, "dpo": {"beta": 0.1}}
+    assert differing(same, [str(samples)]) == []
+    assert differing(same | {"dpo": {"beta": 0.3}}, [str(samples)]) == ["dpo.beta: 0.1, now 0.3"]
+    assert differing(same | {"bootstrap": 9}, [str(samples)]) == ["bootstrap: None, now 9"]
+    surrogate = str(samples.with_name("surrogate.csv"))
+    assert differing(same, [str(samples), surrogate]) == [f"made without {surrogate}"]
+    assert differing(same, []) == [f"made from {samples} too"]
+    store.write(samples, RECORDS[:1])
+    assert differing(same, [str(samples)]) == [f"made from another {samples} than there is now"]
+    store.manifest_path(HERE).unlink()
+    assert differing(same, [str(samples)]) == ["no seal"]
 
 
 def test_a_folder_of_weights_of_another_reward_says_where_it_belongs():

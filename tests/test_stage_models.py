@@ -324,6 +324,24 @@ def test_the_warm_start_is_adamw_on_the_statements_of_kappa_with_warm_up_schedul
     assert (facts["steps"], facts["examples"]) == (6, 5)
 
 
+@pytest.mark.parametrize("tokens", [60, 130])
+def test_a_step_in_micro_batches_is_that_of_all_its_examples_at_once(deep, monkeypatch, tokens):
+    """Three statements of 6 tokens and two of 4, alone or four beside one: the loss is a mean over all 26 tokens."""
+    monkeypatch.setenv("ORCE_SPEED", json.dumps(SPEED | {"training": {"micro_batch_tokens": tokens}}))
+    stage("sft", training(deep, target="kappa", epochs=2, batch_size=5), **training_files("sft", "rl"), out="sft")
+    plain, before = Plain(deep), Plain(deep)
+    new_adapter(plain)
+    new_adapter(before)
+
+    def loss():
+        stated = [plain.turns(content, [math.floor(100 * kappa + 0.5)])[0] for content, kappa, _ in SHOWN]
+        assert [len(tokens) for tokens in stated] == [6, 6, 6, 4, 4]
+        return -sum(tokens.sum() for tokens in stated) / 26
+
+    assert losses_of("sft") == pytest.approx(optimized(plain, loss, 2), abs=1e-5)
+    same_weights("sft", plain, before)
+
+
 def test_an_epoch_has_each_example_once_in_steps_of_the_batch_size(deep):
     stage("sft", training(deep, target="kappa", epochs=2, batch_size=2), **training_files("sft", "rl"), out="sft")
     log = json.loads(Path("sft/training_log.json").read_text())
