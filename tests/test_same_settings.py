@@ -215,6 +215,20 @@ def test_a_file_from_more_or_fewer_inputs_than_its_rule_reads_now_is_refused(unp
     assert "made without results/mmlu/prompts/rl.jsonl" in refused(tested, {}, "--", samples)
 
 
+def test_in_how_many_jobs_a_stage_runs_changes_nothing_in_its_file(recorded, unpacked, tmp_path):
+    split = {"answers": {"shards": 2}, "confidence": {"shards": 2}}
+    for words in ((), ("--rerun-triggers", "mtime")):
+        assert "Nothing to be done" in planned(unpacked, split, *words)
+        more = {"answers": {"shards": 2, "samples": 5}}
+        assert f"{SAMPLES}.jsonl: made with other settings than now (samples: 4, now 5)" in refused(unpacked, more, *words)
+    assert "jobs would make again what is there and was made with these settings" in planned(recorded, split)
+    folder = tmp_path / "split"
+    shutil.copytree(recorded, folder)
+    code, said = snakemake(folder, split, "--touch", "-F", dry=False)
+    assert code == 0, said[-2000:]
+    assert "Nothing to be done" in planned(folder, split)
+
+
 def test_a_table_is_not_made_again_for_a_model_and_a_data_set_that_it_does_not_show(recorded):
     splits = {"test": {"from": "test", "size": 5}}
     other = {"task": "mmlu", "source": {"path": str(ROOT / "tests" / "data" / "mmlu")}, "splits": splits}

@@ -121,7 +121,7 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
         planned.update(outputs)
         taken.update(str(file) for file in job.input)
         if job not in made_now:
-            kept |= {file: [rule_of(job)] for file in outputs if Path(file).exists()}
+            kept |= {file: [rule_of(workflow, job)] for file in outputs if Path(file).exists()}
     beyond_the_plan = [*taken - planned]
     while beyond_the_plan:
         file = beyond_the_plan.pop()
@@ -142,8 +142,13 @@ def outputs_of(job) -> list[str]:
     return [str(file) for file in job.output]
 
 
-def rule_of(job) -> Rule:
-    return Rule(job.params.get("settings"), [str(file) for file in job.input], outputs_of(job))
+def rule_of(workflow, job) -> Rule:
+    """How a job would make its files. One that joins shards has the settings and inputs of theirs: in how
+    many jobs a stage runs changes nothing in its file.
+    """
+    maker = next(filter(makes_shard, workflow.dag.dependencies[job]), job)
+    inputs = [str(file) for file in maker.input]
+    return Rule(maker.params.get("settings"), inputs, outputs_of(job))
 
 
 def rules_of(workflow, file: str) -> list[Rule]:
@@ -191,7 +196,7 @@ def seal_of(file: str) -> dict[str, Any]:
 def differences_of(seal: dict[str, Any], rule: Rule, readout: str) -> list[str]:
     """The settings that differ, each with its values, and then the inputs that do."""
     made = made_with(seal)
-    # A rule that only joins files has no settings, and its file has those of the files.
+    # A rule without settings depends on its inputs alone.
     now = {key: made[key] for key in made if key != READOUT}
     if rule.settings is not None:
         now = json.loads(rule.settings)
@@ -232,9 +237,7 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
     if rule.inputs is None:
         return []
     read = set(seal.get("inputs", ()))
-    shards = [path for path in read if is_shard(path)]
-    if shards and not any(is_shard(path) for path in rule.inputs):
-        # Joined from shards, which one job would not read: what these were made from.
+    if shards := [path for path in read if is_shard(path)]:
         read = {path for shard in shards for path in seal_of(shard).get("inputs", ())}
     named = {store.run_path(path) for path, _ in picking.local_paths(settings)}
     needed = {path for path in map(store.run_path, rule.inputs) if path} - named
@@ -246,6 +249,10 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
         if Path(path).parent in folders and not path.endswith("manifest.json")
     ]
     return lacking + [f"made from {path} too" for path in sorted(read - allowed)]
+
+
+def makes_shard(job) -> bool:
+    return any(map(is_shard, outputs_of(job)))
 
 
 def is_shard(path: str) -> bool:
@@ -277,13 +284,18 @@ def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
         if job not in made_now:
             continue
         reason = workflow.dag.reason(job)
-        before = set(workflow.dag.dependencies[job]) & made_now
+        # Shards are missing where one job has made the whole.
+        before = {
+            other
+            for other in workflow.dag.dependencies[job]
+            if other in made_now and not makes_shard(other)
+        }
         recorded = reason.params_changed or reason.input_changed
         files = outputs_of(job)
         # What follows a job that makes the same again follows it for that alone.
         if (recorded or before) and before <= same and not reason.forced:
             there = bool(files) and all(Path(file).exists() for file in files)
-            if there and not otherwise_made({file: [rule_of(job)] for file in files}, readout):
+            if there and not otherwise_made({file: [rule_of(workflow, job)] for file in files}, readout):
                 same.add(job)
     if not same:
         return ""
