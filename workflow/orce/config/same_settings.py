@@ -295,7 +295,9 @@ def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
         # What follows a job that makes the same again follows it for that alone.
         if (recorded or before) and before <= same and not reason.forced:
             there = bool(files) and all(Path(file).exists() for file in files)
-            if there and not otherwise_made({file: [rule_of(workflow, job)] for file in files}, readout):
+            if there and not otherwise_made(
+                {file: [rule_of(workflow, job)] for file in files}, readout
+            ):
                 same.add(job)
     if not same:
         return ""
