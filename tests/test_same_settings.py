@@ -220,7 +220,8 @@ def test_in_how_many_jobs_a_stage_runs_changes_nothing_in_its_file(recorded, unp
     for words in ((), ("--rerun-triggers", "mtime")):
         assert "Nothing to be done" in planned(unpacked, split, *words)
         more = {"answers": {"shards": 2, "samples": 5}}
-        assert f"{SAMPLES}.jsonl: made with other settings than now (samples: 4, now 5)" in refused(unpacked, more, *words)
+        line = refused(unpacked, more, *words)
+        assert f"{SAMPLES}.jsonl: made with other settings than now (samples: 4, now 5)" in line
     assert "jobs would make again what is there and was made with these settings" in planned(recorded, split)
     folder = tmp_path / "split"
     shutil.copytree(recorded, folder)
