@@ -33,8 +33,7 @@ NO_SEAL = "no seal"
 # name their digest.
 SEALED_ELSEWHERE = (".manifest.json", "/verdicts.jsonl")
 READOUT = "readout"
-
-
+SHARDS = "/shards/"  # in the path of a shard
 TARGETS_ARE_KNOWN = ("Building DAG of jobs",)
 PLAN_IS_MADE = ("Job stats", "Nothing to be done", "Creating report")
 PLAN_IS_SHOWN = ("This was a dry-run",)
@@ -119,7 +118,7 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
     for job in jobs_in_order(workflow):
         outputs = outputs_of(job)
         planned.update(outputs)
-        taken.update(str(file) for file in job.input)
+        taken.update(map(str, job.input))
         if job not in made_now:
             kept |= {file: [rule_of(workflow, job)] for file in outputs if Path(file).exists()}
     beyond_the_plan = [*taken - planned]
@@ -139,7 +138,7 @@ def jobs_in_order(workflow) -> list:
 
 
 def outputs_of(job) -> list[str]:
-    return [str(file) for file in job.output]
+    return [*map(str, job.output)]
 
 
 def rule_of(workflow, job) -> Rule:
@@ -147,8 +146,7 @@ def rule_of(workflow, job) -> Rule:
     many jobs a stage runs changes nothing in its file.
     """
     maker = next(filter(makes_shard, workflow.dag.dependencies[job]), job)
-    inputs = [str(file) for file in maker.input]
-    return Rule(maker.params.get("settings"), inputs, outputs_of(job))
+    return Rule(maker.params.get("settings"), [*map(str, maker.input)], outputs_of(job))
 
 
 def rules_of(workflow, file: str) -> list[Rule]:
@@ -237,7 +235,7 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
     if rule.inputs is None:
         return []
     read = set(seal.get("inputs", ()))
-    if shards := [path for path in read if is_shard(path)]:
+    if shards := [path for path in read if SHARDS in path]:
         read = {path for shard in shards for path in seal_of(shard).get("inputs", ())}
     named = {store.run_path(path) for path, _ in picking.local_paths(settings)}
     needed = {path for path in map(store.run_path, rule.inputs) if path} - named
@@ -252,11 +250,7 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
 
 
 def makes_shard(job) -> bool:
-    return any(map(is_shard, outputs_of(job)))
-
-
-def is_shard(path: str) -> bool:
-    return "/shards/" in path
+    return any(SHARDS in file for file in outputs_of(job))
 
 
 def described_by(path: str) -> str:
