@@ -250,7 +250,7 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
 
 
 def makes_shard(job) -> bool:
-    return any(SHARDS in file for file in outputs_of(job))
+    return SHARDS in str(job.output)
 
 
 def described_by(path: str) -> str:
