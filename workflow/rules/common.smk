@@ -1,5 +1,6 @@
 # The configuration, checked, and what the rules share: a job's settings, what it asks of the machine, and the few inputs that
 # depend on the configuration. It is config.yaml, then the files of --configfile; the last one wins.
+import gc
 import itertools
 import re
 import sys
@@ -7,6 +8,11 @@ from pathlib import Path
 from shlex import quote
 
 from snakemake.utils import update_config
+
+# What Snakemake and its libraries have made lives as long as this process: each full collection would look at all of it again,
+# a tenth of a second. Once in a process: what earlier runs have left may go.
+if not gc.get_freeze_count():
+    gc.freeze()
 
 # Not workflow.basedir: that is another folder where workflow/Snakefile was called.
 CHECKOUT = Path(str(workflow.current_basedir)).parents[1]
