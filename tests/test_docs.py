@@ -44,11 +44,29 @@ SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
 MARKED = [block for block in SHELL if block.reason]
 # The shell's own programs: the files that they name must exist, or be made by the workflow. Every other program either
 # has a check below or stands in a block that is marked with the reason why it is not run.
-SHELLS_OWN = {"cat", "cp", "cut", "echo", "export", "grep", "head", "ls", "mkdir", "rm", "sort", "tail", "uniq"}
+SHELLS_OWN = {
+    "cat",
+    "cd",
+    "cp",
+    "cut",
+    "echo",
+    "export",
+    "git",
+    "grep",
+    "head",
+    "ls",
+    "mkdir",
+    "rm",
+    "sort",
+    "source",
+    "tail",
+    "uniq",
+}
 # What a page's commands make themselves, or the machine has.
 MADE = (
     "runs/",
     ".snakemake",
+    ".venv/",
     "scored.jsonl",
     "scored.csv",
     "judged.jsonl",
@@ -239,6 +257,18 @@ def check_python(arguments: list[str], project: Path) -> None:
         assert importlib.util.find_spec(arguments[1]), arguments
     else:
         assert (project / arguments[0]).is_file(), arguments
+
+
+def test_the_model_of_the_first_page_is_made_by_its_line_and_by_the_message_where_it_is_missing(folder, project):
+    (line,) = (line for line in "\n".join(block.text for block in SHELL if block.page == "README.md").splitlines() if "results/models" in line)  # fmt: skip
+    write_jsonl("q.jsonl", [{"question": "Where is Rome?"}])
+    code, said = dry_run.called(
+        steps.main, ["measure", "q.jsonl", "--model", "results/models/smollm2", "--out", "o.csv"]
+    )
+    assert code == 2 and line in said
+    assert job_counts(plan(project, *line.split()[1:])) == {"convert_model": 1}
+    code, said = dry_run.snakemake(project, *line.replace("manifest", "config").split()[1:])
+    assert code == 1 and said.strip().endswith("no such file; expected results/models/smollm2/manifest.json"), said
 
 
 def test_the_readme_shows_both_tables_of_the_demo():

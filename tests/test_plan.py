@@ -182,6 +182,9 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
     found = table(said)
     assert found["total"][0] == 186 and found["total"][5] == 30.351
     assert table(estimated("A100"))["total"][5] == 89.481
+    hours = float(re.search(r"On 4 GPUs: ([\d.]+) hours", called(folder, "--gpus", "4"))[1])
+    rounded = f"{found['total'][5]:.0f} hours of an H100, {hours:.0f} on four"
+    assert rounded in (ROOT / "README.md").read_text()
     for rule, line in found.items():  # the parts are the total, and a job is one of them
         assert line[5] >= line[6] > 60 / 3600, rule
     assert found["total"][5] == pytest.approx(sum(line[5] for rule, line in found.items() if rule != "total"), abs=0.01)

@@ -282,8 +282,8 @@ def _near(name: str) -> str:
     if close := difflib.get_close_matches(path.name, folders, 1):
         return f"; did you mean {path.parent / close[0]}?"
     if path.parts[:2] == ("results", "models"):
-        makes = f"snakemake --cores 1 --configfile config/demo.yaml -- {path}/config.json"
-        return f"; a run makes it here, the demo's by {makes}"
+        made = path / "manifest.json"
+        return f"; a run makes it, the demo's: snakemake --cores 1 --configfile config/demo.yaml -- {made}"
     return ""
 
 
