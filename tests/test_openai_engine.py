@@ -1,6 +1,7 @@
 """The engine for OpenAI-compatible servers, against a real server on this machine that misbehaves on purpose."""
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -446,3 +447,17 @@ def test_a_server_is_asked_from_within_a_running_event_loop():
     with Serving(fixed({"content": "Rome"})) as server:
         engine = openai.load({"source": {"server": server.address, "model": "m"}})
         assert asyncio.run(cell()) == [["Rome"]]
+
+
+def test_an_interrupted_cell_sends_no_further_request():
+    """A kernel's loop leaves SIGINT as it is, where asyncio.run would catch it."""
+
+    async def cell():
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        return engine.generate([TOWN] * 100, 1, 0.7, 50, [*range(100)])
+
+    with Server(delay=0.2) as server:
+        engine = load(server)
+        with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell())
+        assert 0 < len(server.bodies) < 60

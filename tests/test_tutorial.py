@@ -8,6 +8,8 @@ from pathlib import Path
 import pages
 import pytest
 from conftest import ROOT, program
+from servers import Serving
+from test_openai_engine import fixed
 from tools.gpu_check import TWO
 
 from orce import metrics
@@ -109,6 +111,27 @@ def test_a_notebook_runs_and_its_outputs_are_those_in_it(path, tmp_path):
     options = {"timeout": 120, "kernel_name": "python3", "resources": {"metadata": {"path": str(tmp_path)}}}
     nbclient.NotebookClient(notebook, **options).execute()
     assert said(notebook) == written
+
+
+def test_a_server_answers_the_cells_of_a_notebook():
+    """In a kernel an event loop runs already. A cell shows the table, and so does one that awaits it in a thread."""
+    nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
+    given = [{"question": "Where is Rome?", "answer": "Italy"}, {"question": "Where is Oslo?", "answer": "Italy"}]
+    with Serving(fixed({"content": "Confidence: 30%"})) as server:
+        asks = f"orce.confidence, {server.address!r}, {given!r}, ['vanilla'], server_model='m'"
+        function, _, arguments = asks.partition(", ")
+        cells = [
+            "import asyncio, orce",
+            f"{function}({arguments})",
+            f"await asyncio.to_thread({asks})",
+            f"print({function}({arguments}).keep(coverage=0.5))",
+        ]
+        notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    nothing, shown, awaited, kept = said(notebook)
+    rows = [line.split() for line in shown.splitlines() if line.startswith("Where")]
+    assert rows == [["Where", "is", "Rome?", "Italy", "0.300"], ["Where", "is", "Oslo?", "Italy", "0.300"]]
+    assert nothing == "" and awaited.endswith(shown[shown.index("question ") :]) and "keep 2 of 2" in kept
 
 
 def test_the_harness_gives_the_numbers_of_orce_metrics(tmp_path):

@@ -471,13 +471,27 @@ load = Engine
 
 def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
     """What a coroutine returns. Where an event loop already runs in this thread, as in a cell of Jupyter or in a web service,
-    asyncio would refuse a second one: the coroutine then runs in a thread of its own, and this one waits for it."""
+    asyncio would refuse a second one: the coroutine then runs in a thread of its own, and this one waits for it. An interrupt
+    of the cell cancels it, or every request would still be sent, and paid for."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
         return asyncio.run(work)
+    started: concurrent.futures.Future = concurrent.futures.Future()
+
+    async def cancellable() -> Any:
+        started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        return await work
+
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        return thread.submit(asyncio.run, work).result()
+        outcome = thread.submit(asyncio.run, cancellable())
+        try:
+            return outcome.result()
+        except KeyboardInterrupt:
+            loop, task = started.result()
+            if not outcome.done():
+                loop.call_soon_threadsafe(task.cancel)
+            raise
 
 
 def read_key(named: str | None) -> str:
