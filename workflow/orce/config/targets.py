@@ -127,7 +127,7 @@ def hint_in_results(config: Config, target: str) -> str:
     """What was meant by a file below results/."""
     _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
     if dataset == "models":
-        return f"no such file; expected {_converted(config)}"
+        return f"no such file; expected {RESULTS}/models/{model}/manifest.json"
     if dataset not in config.datasets:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
     if model not in config.models:
@@ -154,10 +154,3 @@ def hint_in_results(config: Config, target: str) -> str:
     listed = f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
     meant_name = did_you_mean(name, [*known, *files]).strip()
     return f"nothing here is called {name!r}; {meant_name or listed}"
-
-
-def _converted(config: Config) -> str:
-    """The targets that make models' weights from packages."""
-    models = [name for name in config.models if picking.is_converted(config.models[name])]
-    made = [f"{RESULTS}/models/{name}/manifest.json" for name in models]
-    return " or ".join(made) or "none: this configuration makes no model's weights"
