@@ -150,7 +150,6 @@ def hint_in_results(config: Config, target: str) -> str:
     if meant:
         files = ", ".join(f"{Cell(dataset, model).folder}/{file}" for file in dict.fromkeys(meant))
         return f"no such file; expected one of {files}"
-    files = [file for file in FILES if "/" not in file]
     listed = f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
-    meant_name = did_you_mean(name, [*known, *files]).strip()
+    meant_name = did_you_mean(name, [*known, *FILES]).strip()
     return f"nothing here is called {name!r}; {meant_name or listed}"
