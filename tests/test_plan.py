@@ -80,8 +80,13 @@ def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
     assert plan.training_flops(TOY, 5, 3, full) == 3 * plan.forward_flops(TOY, 5, 3)
     assert plan.training_flops(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward_flops(TOY, 5, 3)
     last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
-    # A quarter of the body and the head twice, the rest once.
+    # A quarter of the body and the head twice, the rest once, whatever the epochs, where memory keeps it.
     assert plan.training_flops(TOY, 5, 3, last) == 2 * (250 + 60) + 750
+    assert plan.training_flops(TOY, 5, 3, last, epochs=4) == 4 * 2 * (250 + 60) + 750
+    many = 10**8
+    assert plan.training_flops(TOY, many, 0, last, epochs=4) == 4 * plan.training_flops(TOY, many, 0, last)
+    apart = replace(last, gpus=2)
+    assert plan.training_flops(TOY, 5, 3, apart, epochs=4) == 4 * (2 * (250 + 60) + 750)
 
 
 def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):

@@ -258,8 +258,14 @@ def killed_at(step):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("layers", [None, 1])
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path, monkeypatch, which):
+def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path, monkeypatch, which, layers):
+    """With all layers adapted, and with the last one alone: what is below it is computed anew."""
+    settings["training"]["lora"]["last_layers"] = layers
+    if layers:
+        warm = tmp_path / "warm"
+        sft.train(SFT_EXAMPLES, settings, warm)
     run(which, settings, tmp_path / "straight", warm)
     with monkeypatch.context() as patch, pytest.raises(Killed):
         patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
@@ -267,6 +273,65 @@ def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path,
     assert not (tmp_path / "again" / which).exists()
     run(which, settings, tmp_path / "again", warm)
     assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
+
+
+def last_layer(settings, **stage) -> dict:
+    """Settings of an adapter in the last of the tiny model's two layers."""
+    settings["training"]["lora"]["last_layers"] = 1
+    return settings | {"stage": settings["stage"] | stage}
+
+
+LAYER_0 = "model.layers.0.self_attn.q_proj"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("dtype", "checkpointing"), [("float32", False), ("bfloat16", True)])
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+def test_a_step_is_the_same_with_the_frozen_layers_computed_before(settings, tmp_path, which, dtype, checkpointing):
+    """Loss and gradients, in one part and in several, of prompts that share passages too."""
+    settings = last_layer(settings, batch_size=8) | {"model": settings["model"] | {"dtype": dtype}}
+    sft.train(SFT_EXAMPLES, settings, tmp_path / "warm")
+    trainer = trainer_for(which, settings, tmp_path, tmp_path / "warm")
+    if checkpointing:
+        trainer.model.gradient_checkpointing_enable()
+    passage = list(range(1000, 1060))
+    for row in trainer.rows[1:4]:
+        row.prompt_ids[1:1] = passage
+    frozen, calls = common.compute_frozen_layers(trainer), []
+    trainer.model.get_base_model().get_submodule(LAYER_0).register_forward_hook(lambda *_: calls.append(1))
+    for budget in (4096, 150):
+        found = []
+        for trainer.frozen in (None, frozen):
+            trainer.budget = budget
+            trainer.model.zero_grad()
+            calls.clear()
+            with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+                found.append(step(trainer))
+            assert bool(calls) == (trainer.frozen is None)
+        assert same(*found)
+
+
+@pytest.mark.slow
+def test_frozen_layers_are_computed_once_where_it_saves_something_and_memory_allows(
+    settings, tmp_path, monkeypatch, capfd
+):
+    examples = "16 examples"
+    for folder, epochs, limit, said in (
+        ("once", 2, 2**30, f"1 of 2 layers are frozen: computed once for {examples}"),
+        (
+            "every",
+            2,
+            1000,
+            f"1 of 2 layers are frozen, and computed in every step: their states of {examples} would take",
+        ),
+        ("single", 1, 2**30, ""),
+    ):
+        monkeypatch.setattr(common, "KEPT_BYTES", limit)
+        run("sft", last_layer(settings, epochs=epochs), tmp_path / folder, None)
+        shown = capfd.readouterr().err
+        assert said in shown and ("frozen" in shown) == bool(said)
+    losses = [[entry["loss"] for entry in log_of(tmp_path / folder / "sft")] for folder in ("once", "every")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
 
 
 def test_cudnns_attention_is_off():

@@ -383,7 +383,7 @@ def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
             0,
             epochs * tokens,
             reference,
-            epochs * training_flops(sizes, tokens, outputs, training, context),
+            training_flops(sizes, tokens, outputs, training, context, epochs),
             0,
         )
     # a tested split has one more answer; vllm still has its prompts in the cache
@@ -485,10 +485,15 @@ def forward_flops(sizes: Sizes, tokens: float, outputs: float, context: float = 
 
 
 def training_flops(
-    sizes: Sizes, tokens: float, outputs: float, training: Training, context: float = 0.0
+    sizes: Sizes,
+    tokens: float,
+    outputs: float,
+    training: Training,
+    context: float = 0.0,
+    epochs: float = 1,
 ) -> float:
-    """FLOPs of an epoch. Backward costs one forward for the gradients of the activations, down to
-    the lowest trained layer, one more for those of the weights where all are trained, and two of
+    """FLOPs of some epochs. Backward costs one forward for the gradients of the activations, down
+    to the lowest trained layer, one more for those of the weights where all are trained, and two of
     attention; checkpointing repeats the forward pass.
     """
     last = training.lora.last_layers if training.method == "lora" else None
@@ -499,5 +504,9 @@ def training_flops(
     attention = forward_flops(sizes, tokens, 0, context) - weights
     layers = passes * weights + (3 + again) * attention
     output = passes * forward_flops(sizes, 0, outputs)
-    # below the lowest trained layer there is the forward pass alone
-    return trained * layers + (1 - trained) * (weights + attention) + output
+    # Below the lowest trained layer there is the forward pass alone, and one for all epochs where
+    # memory keeps what comes out of it; four bytes a number are assumed.
+    kept = training.gpus <= 1 and 4 * tokens * sizes.width <= process.KEPT_BYTES
+    passes_below = min(1, epochs) if kept else epochs
+    below = passes_below * (1 - trained) * (weights + attention)
+    return epochs * (trained * layers + output) + below

@@ -129,35 +129,39 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
     logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it,
         and its token
     path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
+    columns: for each prompt the columns of its tokens and inner nodes, int64 [tokens + inner nodes]
     shape: (B, K)
     """
     shared = common_prefix(prompts)
     row = _Row(k=len(tries[0].paths))
-    row.append(prompts[0][:shared], range(shared))
+    prefix = row.append(prompts[0][:shared], range(shared))
     blocks = []
+    columns = []
     for members, depth in families(prompts, shared):
         stem = depth - shared
-        row.append(prompts[members[0]][shared:depth], range(shared, depth))
+        family = row.append(prompts[members[0]][shared:depth], range(shared, depth))
         for b in members:
-            row.append(prompts[b][depth:], range(depth, len(prompts[b])))
-            row.append_trie(b, tries[b], len(prompts[b]))
+            rest = row.append(prompts[b][depth:], range(depth, len(prompts[b])))
+            inner = row.append_trie(b, tries[b], len(prompts[b]))
+            columns.append(torch.tensor([*prefix, *family, *rest, *inner]))
         parts = [(len(prompts[b]) - depth, tries[b]) for b in members]
         blocks.append(_block_mask(stem, parts))
     bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)  # of the blocks in the row
-    columns = torch.arange(max(map(len, blocks))).expand(len(blocks), -1)
+    place = torch.arange(max(map(len, blocks))).expand(len(blocks), -1)
     path, node = torch.tensor(row.entries).unbind(1)
     return {
         "input_ids": torch.tensor([row.ids]),
         "position_ids": torch.tensor([row.positions]),
         "visible": _padded_masks(blocks, shared),
         # padding repeats the last column of its block
-        "gather": torch.minimum(bounds[:-1, None] + columns, bounds[1:, None] - 1).flatten(),
-        "position": (columns < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
+        "gather": torch.minimum(bounds[:-1, None] + place, bounds[1:, None] - 1).flatten(),
+        "position": (place < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
         "logit_columns": torch.tensor(row.logit_columns),
         "logit_row": torch.tensor(row.logit_rows),
         "token": torch.tensor(row.tokens),
         "path": path,
         "node": node,
+        "columns": columns,
         "shape": (len(prompts), row.k),
     }
 
@@ -176,13 +180,15 @@ class _Row:
     tokens: list[int] = field(default_factory=list)
     entries: list[tuple[int, int]] = field(default_factory=list)
 
-    def append(self, tokens: Sequence[int], positions: Iterable[int]) -> None:
+    def append(self, tokens: Sequence[int], positions: Iterable[int]) -> range:
+        """Adds tokens, and returns their columns."""
         self.ids += tokens
         self.positions += positions
+        return range(len(self.ids) - len(tokens), len(self.ids))
 
-    def append_trie(self, b: int, trie: TokenTrie, length: int) -> None:
-        """The inner nodes of the trie of prompt b, of `length` tokens, which ends at the last
-        column.
+    def append_trie(self, b: int, trie: TokenTrie, length: int) -> range:
+        """Adds the inner nodes of the trie of prompt b, of `length` tokens, which ends at the last
+        column, and returns their columns.
         """
         for p, path in enumerate(trie.paths):
             self.entries += [(b * self.k + p, len(self.tokens) + node) for node in path]
@@ -194,6 +200,7 @@ class _Row:
         for token, above in trie.branches:
             self.ids.append(token)
             self.positions.append(length + len(above))
+        return range(end, len(self.ids))
 
 
 def _block_mask(stem: int, members: list[tuple[int, TokenTrie]]) -> torch.Tensor:

@@ -33,6 +33,9 @@ from orce.errors import BadInput, printable_lines
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))
 SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
+# Of hidden states that a training keeps in memory (orce.training.frozen_layers). Where they would
+# take more, it computes them in every step.
+KEPT_BYTES = 2**30
 UNUSED = ("sklearn", "scipy")  # by the parts of transformers that a stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
 _starting = False  # from `pause_collection` to `resume_collection`

@@ -256,7 +256,9 @@ class Lora(Part, kw_only=True):
     alpha: Positive  # scale
     dropout: Ratio  # dropout before the adapter
     target_modules: Texts  # adapted linear layers
-    last_layers: Count | None  # adapt only so many of the last ones; null is all (layers)
+    # adapt only so many of the last ones, and compute those below once an example; null is all
+    # (layers)
+    last_layers: Count | None
 
 
 class Training(Part, kw_only=True):

@@ -13,7 +13,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -26,10 +26,18 @@ from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.judge.reader import value_trie
 from orce.llm import language_model
-from orce.llm.trie import check_window, node_logprobs, pack, packed_batches, path_logprobs
+from orce.llm.trie import (
+    Packed,
+    check_window,
+    node_logprobs,
+    pack,
+    packed_batches,
+    path_logprobs,
+)
 from orce.runtime import process
-from orce.runtime.process import Progress, say, speed
+from orce.runtime.process import KEPT_BYTES, Progress, say, speed
 from orce.settings.stage import TrainingSettings, parse_training_job
+from orce.training.frozen_layers import FrozenLayers
 from orce.training.steps import NOT_FINITE, Row
 
 with process.hide_unused_packages():
@@ -121,6 +129,15 @@ def check_lengths(lm: language_model.LanguageModel, rows: Sequence[Row]) -> None
     check_window(lm.model.config, longest, remedy)
 
 
+def in_packed_rows(rows: Sequence[Row], tokens: int) -> Iterator[tuple[list[int], Packed]]:
+    """The examples in forward passes of `tokens`: the indices of some of them, and their packed
+    row.
+    """
+    prompts = [row.prompt_ids for row in rows]
+    for batch in packed_batches(prompts, [row.trie_tokens for row in rows], tokens):
+        yield batch, pack([prompts[i] for i in batch], [rows[i].trie for i in batch])
+
+
 @torch.no_grad()
 def logprobs(
     lm: language_model.LanguageModel,
@@ -136,15 +153,43 @@ def logprobs(
     result = torch.empty(len(rows), len(rows[0].trie.paths))
     done = 0
     lm.model.eval()
-    prompts = [row.prompt_ids for row in rows]
-    for batch in packed_batches(prompts, [row.trie_tokens for row in rows], tokens):
-        packed = pack([prompts[i] for i in batch], [rows[i].trie for i in batch])
+    for batch, packed in in_packed_rows(rows, tokens):
         with mixed:
             paths = path_logprobs(node_logprobs(lm.model, packed), packed)
         result[batch] = paths.float().cpu()
         done += len(batch)
         report(done)
     return result
+
+
+def compute_frozen_layers(trainer) -> FrozenLayers | None:
+    """The layers below the adapter with what they make of the trainer's examples; None where no
+    layer is frozen, where nothing would be gained, and where memory would hold more than KEPT_BYTES
+    of it.
+    """
+    args = trainer.args
+    rows = trainer.rows
+    layers = FrozenLayers.of(trainer.model)
+    # Each of several processes would compute the examples of all, and one epoch computes them once.
+    if layers is None or args.world_size > 1 or args.num_train_epochs <= 1:
+        return None
+    tokens = sum(len(row.prompt_ids) + len(row.trie.inner) for row in rows)
+    size = tokens * trainer.model.config.hidden_size * trainer.model.dtype.itemsize
+    if size > KEPT_BYTES:
+        say(
+            f"[{args.run_name}] {layers.count} layers are frozen, and computed in every step: their states of "
+            f"{len(rows)} examples would take {size / 2**30:.1f} GiB of memory"
+        )
+        return None
+    # As many tokens as configured, also where a killed training had to halve them.
+    budget = speed("training")["micro_batch_tokens"]
+    with torch.autocast(trainer.model.device.type, torch.bfloat16, enabled=args.bf16):
+        for batch, packed in in_packed_rows(rows, budget):
+            layers.compute(trainer.model, [rows[i] for i in batch], packed)
+    say(
+        f"[{args.run_name}] {layers.count} layers are frozen: computed once for {len(rows)} examples"
+    )
+    return layers
 
 
 def trainer_arguments(
@@ -271,6 +316,7 @@ def fit(trainer, work: Path) -> None:
         # As on from that step without the kill, and not out of memory once more.
         fitting = store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
         trainer.budget = min(trainer.budget, fitting)
+    trainer.frozen = compute_frozen_layers(trainer)
     report = Report(trainer)
     trainer.add_callback(report)
     # Several processes might not agree on the step, so they stop at once and resume from the last

@@ -7,6 +7,7 @@ A trainer's batch is all examples of a step (of this process), cut into micro-ba
 and for LoRA's dropout.
 """
 
+import contextlib
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from orce.errors import BadInput
 from orce.llm.trie import TokenTrie, pack, packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
+from orce.training.frozen_layers import FrozenLayers
 
 with process.hide_unused_packages():
     from transformers import PrinterCallback, Trainer
@@ -87,6 +89,7 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         self.remove_callback(PrinterCallback)  # common.Report replaces it
         self.rows = rows
         self.grouped = grouped
+        self.frozen: FrozenLayers | None = None  # those that `common.fit` has computed already
         self.budget = speed("training")["micro_batch_tokens"]
         self.batch: Sequence[AnyRow] = ()  # of the latest step
         self.tokens: list[int] = []  # of each step so far
@@ -110,8 +113,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         parts = []
         for indices in packed_batches(prompts, [row.trie_tokens for row in rows], self.budget):
             group = [rows[i] for i in indices]
-            share = sum(map(self.loss_terms, group)) / total
-            parts.append(self.collate(group) | {"share": share})
+            part = self.collate(group)
+            part["share"] = sum(map(self.loss_terms, group)) / total
+            if self.frozen:
+                part["states"] = self.frozen.states(group, part)
+            parts.append(part)
         return parts
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
@@ -179,7 +185,12 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         """A micro-batch's share of the step's loss (of a whole batch: all of it): a scalar."""
         inputs = dict(inputs)
-        return inputs.pop("share", 1.0) * self.part_loss(model, inputs)
+        share = inputs.pop("share", 1.0)
+        known = contextlib.nullcontext()
+        if self.frozen:
+            known = self.frozen.skipped(inputs.pop("states"))
+        with known:
+            return share * self.part_loss(model, inputs)
 
     def _get_train_sampler(self, train_dataset=None):
         if not self.grouped:
