@@ -29,6 +29,7 @@ QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
     "TQDM_DISABLE": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",  # TRL would report each trainer that it makes
     "TOKENIZERS_PARALLELISM": "false",
 }
 

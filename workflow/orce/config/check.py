@@ -79,7 +79,8 @@ def read_here(more: list[str]) -> Config:
     base = Path("config.yaml")
     if not base.exists():
         say("no config.yaml in this folder: starting from the paper's configuration")
-    return read_config([str(base if base.exists() else PAPER), *more])
+        base = PAPER
+    return read_config([str(base), *more])
 
 
 def read_config(paths: list[str]) -> Config:
@@ -480,6 +481,8 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
     if config.training.kernels is not UNSET and config.device == "cpu":
         yield "training.kernels: liger's kernels run on a GPU; set device: cuda, or leave the key out"
+    if config.training.trainer and (config.training.grouped or config.training.kernels):
+        yield "training.trainer: TRL's trainers know neither grouped nor kernels; leave these out, or it"
     for target in config.training.lora.target_modules if config.training.method == "lora" else ():
         name = target.rpartition(".")[2]
         if name not in LAYERS and (close := difflib.get_close_matches(name, LAYERS, 1, 0.9)):
@@ -540,9 +543,10 @@ def data(config: Config) -> None:
             )
             given = picking.given_answers(config, table.dataset, model)
             _there(key, given.path if given else None, what)
-            for row in (row for row in rows if registry.find(row).kind == "external"):
-                given = picking.given_confidences(config, table.dataset, model, row)
-                _there(f"methods.{row}.path", given.path, what)
+            for row in rows:
+                if registry.find(row).kind == "external":
+                    given = picking.given_confidences(config, table.dataset, model, row)
+                    _there(f"methods.{row}.path", given.path, what)
     kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
     for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
         if importlib.util.find_spec(name.replace("-", "_")) is None:
@@ -588,11 +592,9 @@ def rows(config: Config) -> None:
     misread.
     """
     for name, dataset in config.datasets.items():
-        for split in (
-            {spec.origin for spec in dataset.splits.values()}
-            if dataset.task in ("choice", "qa")
-            else ()
-        ):
+        if dataset.task not in ("choice", "qa"):
+            continue
+        for split in {spec.origin for spec in dataset.splits.values()}:
             source = picking.data_source(config, name)
             try:
                 path = split_file(source, split)

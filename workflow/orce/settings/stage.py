@@ -59,6 +59,7 @@ class Trainer(Part, kw_only=True):
     save_steps: int
     grouped: bool | UnsetType = UNSET
     kernels: str | UnsetType = UNSET
+    trainer: str | UnsetType = UNSET
 
 
 class Settings(Part, kw_only=True):

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 
 import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
 from orce import methods, stages, tasks
 from orce.config import picking
@@ -30,6 +32,8 @@ class TrainSettings(TrainStage, kw_only=True):
             "method": method,
             "module": module,
             "stage": picking.training_options(config, method),
+            # TRL has no such loss
+            "training": replace(picking.trainer_settings(config.training), trainer=UNSET),
         }
         return picking.pick(cls, config, method, dataset, model, loads=judge, **more)
 

@@ -23,7 +23,7 @@ from orce.llm.trie import TokenTrie, node_logprobs, path_logprobs
 from orce.runtime.process import Progress, speed
 from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training import common
-from orce.training.steps import Batch, PackedTrainer, Row
+from orce.training.steps import Batch, PackedTrainer, PreferenceRow
 
 CHECKED = 32  # pairs whose reference is computed again
 # How much rounding may change a log-probability. Measured: 1e-5 in float32, 0.2 in bfloat16; other
@@ -32,14 +32,6 @@ TOLERANCE = {"float32": 1e-3, "bfloat16": 1.0, "float16": 1.0}
 
 
 # A pair as token ids
-
-
-class PreferenceRow(Row, kw_only=True):
-    """A prompt with the trie of two statements, (chosen, rejected); reference: their
-    log-probabilities, log pi_ref(c | x).
-    """
-
-    reference: tuple[float, float] = (0.0, 0.0)
 
 
 def rows(lm, pairs: Sequence[Pair]) -> list[PreferenceRow]:
@@ -190,7 +182,12 @@ def train(pairs: Sequence[Pair], settings: TrainingSettings, sft, start, out) ->
         for module in lm.model.modules():
             if isinstance(module, torch.nn.Dropout):
                 module.p = 0.0
-        return DpoTrainer(data, settings["stage"]["beta"], **arguments)
+        beta = settings["stage"]["beta"]
+        if options.training.trainer == "trl":
+            from orce.training import stock
+
+            return stock.Dpo(lm.model, arguments["args"], data, lm.tokenizer, beta)
+        return DpoTrainer(data, beta, **arguments)
 
     judges = (store.weights_digest(sft), store.weights_digest(start))
     common.train(build, pairs, settings, out, str(start), judges, stage="dpo", pairs=len(pairs))

@@ -7,7 +7,7 @@ import torch
 
 from orce.llm.chat import completion_ids, prompts_ids, statement
 from orce.llm.trie import TokenTrie, node_logprobs
-from orce.settings.stage import TrainingSettings
+from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 
@@ -45,6 +45,10 @@ def train(examples: Sequence[Mapping[str, Any]], settings: TrainingSettings, out
     def build(lm, arguments):
         data = rows(lm, examples)
         common.check_lengths(lm, data)
+        if parse_training_job(settings).training.trainer == "trl":
+            from orce.training import stock
+
+            return stock.Sft(lm.model, arguments["args"], data, lm.tokenizer)
         return SftTrainer(data, **arguments)
 
     common.train(build, examples, settings, out, stage="sft", examples=len(examples))

@@ -41,6 +41,14 @@ class Row(Struct, kw_only=True):
     trie_tokens: int
 
 
+class PreferenceRow(Row, kw_only=True):
+    """A prompt with the trie of two statements, (chosen, rejected); reference: their
+    log-probabilities, log pi_ref(c | x).
+    """
+
+    reference: tuple[float, float] = (0.0, 0.0)
+
+
 AnyRow = TypeVar("AnyRow", bound=Row)
 
 
@@ -154,14 +162,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of
         it is saved.
         """
-        for name in ("loss", "grad_norm"):
-            value = float(logs.get(name, 0))
-            if not math.isfinite(value):
-                # By identity, as two examples may be equal.
-                in_step = {id(row) for row in self.batch}
-                examples = [str(n) for n, row in enumerate(self.rows, 1) if id(row) in in_step]
-                where = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
-                raise BadInput(f"[{self.args.run_name}] {where}: {name} is {value}; {NOT_FINITE}")
+        # By identity, as two examples may be equal.
+        in_step = {id(row) for row in self.batch}
+        examples = [str(n) for n, row in enumerate(self.rows, 1) if id(row) in in_step]
+        step = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
+        refuse_not_finite(logs, f"[{self.args.run_name}] {step}")
         super().log(logs, start_time)
 
     def step(self, model, parts: list[Batch], terms: int) -> torch.Tensor:
@@ -199,3 +204,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
 
     def floating_point_ops(self, inputs):
         return 0  # nothing reads the sum, and it counts every parameter in every step
+
+
+def refuse_not_finite(logs: dict[str, float], step: str) -> None:
+    """Raises BadInput if the loss or the gradient of a step is not finite. step: as messages name it."""
+    for name in ("loss", "grad_norm"):
+        value = float(logs.get(name, 0))
+        if not math.isfinite(value):
+            raise BadInput(f"{step}: {name} is {value}; {NOT_FINITE}")

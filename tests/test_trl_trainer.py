@@ -1,0 +1,117 @@
+"""`training.trainer: trl`: whole trainings by TRL's own SFTTrainer and DPOTrainer, beside this project's."""
+
+import json
+import sys
+
+import pytest
+import torch
+import yaml
+from conftest import ROOT, program, training_settings
+from test_training import SFT_EXAMPLES, Killed, adapter, equal, killed_at, log_of, run
+
+from orce.artefacts import store
+from orce.config import check
+from orce.errors import BadInput
+from orce.training import common, sft, stock
+
+pytestmark = pytest.mark.slow
+KINDS = pytest.mark.parametrize("which", ["sft", "dpo"])
+
+
+@pytest.fixture
+def settings(model_settings):
+    return training_settings(model_settings)
+
+
+@pytest.fixture
+def by_trl(settings):
+    return settings | {"training": settings["training"] | {"trainer": "trl"}}
+
+
+@pytest.fixture(scope="module")
+def warm(tiny, tmp_path_factory):
+    """A warm start over the tiny model, by this project's trainer."""
+    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    out = tmp_path_factory.mktemp("warm") / "sft"
+    sft.train(SFT_EXAMPLES, training_settings(model), out)
+    return out
+
+
+@KINDS
+@pytest.mark.parametrize("tokens", [4096, 200])
+def test_a_training_by_trl_ends_where_the_packed_one_does(settings, by_trl, warm, tmp_path, monkeypatch, which, tokens):
+    """In one micro-batch a step, and in several."""
+    monkeypatch.setenv("ORCE_SPEED", json.dumps({"training": {"micro_batch_tokens": tokens}}))
+    run(which, settings, tmp_path / "packed", warm)
+    run(which, by_trl, tmp_path / "trl", warm)
+    packed, trl = (tmp_path / name / which for name in ("packed", "trl"))
+    assert len(log_of(trl)) == len(log_of(packed)) > 3
+    for ours, theirs in zip(log_of(packed), log_of(trl), strict=True):
+        assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-4)
+        assert theirs["learning_rate"] == ours["learning_rate"]
+    moved = 0.0
+    for name, weight in adapter(packed).items():
+        assert torch.allclose(adapter(trl)[name], weight, atol=2e-4), name
+        moved += weight.abs().sum().item()
+    assert moved > 1
+    assert store.read_manifest(trl / "manifest.json")["settings"]["training"]["trainer"] == "trl"
+    assert not (trl / "ref").exists()
+
+
+@KINDS
+def test_a_killed_training_by_trl_resumes_to_the_same_weights(by_trl, warm, tmp_path, monkeypatch, which):
+    run(which, by_trl, tmp_path / "straight", warm)
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
+        run(which, by_trl, tmp_path / "again", warm)
+    assert not (tmp_path / "again" / which).exists()
+    run(which, by_trl, tmp_path / "again", warm)
+    assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
+
+
+@KINDS
+def test_a_gradient_that_is_not_finite_ends_a_training_by_trl(by_trl, warm, tmp_path, monkeypatch, which):
+    step, calls = stock.Stock.training_step, []
+
+    def poisoned(self, model, *args, **kwargs):
+        loss = step(self, model, *args, **kwargs)
+        calls.append(loss)
+        if len(calls) == 2:
+            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
+        return loss
+
+    monkeypatch.setattr(stock.Stock, "training_step", poisoned)
+    with pytest.raises(BadInput, match="step 2: grad_norm is nan; nothing is written; set a lower learning_rate"):
+        run(which, by_trl, tmp_path, warm)
+    assert not [*tmp_path.rglob("*.safetensors")]
+
+
+def test_two_processes_train_by_trl_as_one(by_trl, tmp_path):
+    (tmp_path / "task.json").write_text(json.dumps([SFT_EXAMPLES, by_trl]))
+    (tmp_path / "both.py").write_text(
+        "import json, sys\nfrom orce.training import sft\nsft.train(*json.load(open('task.json')), sys.argv[1])\n"
+    )
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs"
+    for out, starter in (("one", ""), ("two", launch)):
+        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "workflow")}
+        program(sys.executable, *starter.split(), "both.py", out, cwd=tmp_path, check=True, **environment)
+    losses = [[entry["loss"] for entry in log_of(tmp_path / out)] for out in ("one", "two")]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_a_training_by_trl_that_has_no_memory_says_that_it_cuts_nothing_anew(by_trl, tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("transformers.Trainer.compute_loss", full)
+    monkeypatch.setattr("trl.SFTTrainer.compute_loss", full)
+    with pytest.raises(BadInput, match="out of memory: TRL's trainers do not cut a step anew; lower training.micro"):
+        sft.train(SFT_EXAMPLES, by_trl, tmp_path / "sft")
+
+
+@pytest.mark.parametrize("key", [{"grouped": True}, {"kernels": "liger"}])
+def test_trls_trainers_are_refused_with_what_they_do_not_know(key):
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["training"] |= {"trainer": "trl"} | key
+    with pytest.raises(BadInput, match="training.trainer: TRL's trainers know neither grouped nor kernels"):
+        check.check(config)
