@@ -268,6 +268,7 @@ HELD = {
     "named tuples of a frame's rows": [*pandas.DataFrame(ASKED).itertuples(index=False)],
     "a data frame with an index called id": pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id"),
     "a categorical column": pandas.DataFrame(ASKED).astype("category"),
+    "an array with names": pandas.DataFrame(ASKED).to_records(index=False),
 }  # fmt: skip
 
 
@@ -287,6 +288,15 @@ def test_an_iterator_is_read_once_and_a_named_index_is_a_column():
     assert table.correct("agreement") == [False, False]
     frame = pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id")
     assert [record["id"] for record in orce.confidence(None, frame, ["agreement"], answers=ANSWERS)] == ["x", "y"]
+
+
+def test_what_streams_is_read_to_its_end():
+    """datasets would take the type of a column from its first rows, where no reference is."""
+    rows = [{"question": f"{i}?", "reference": None if i < 5 else "a", "answers": ["a", "a"]} for i in range(9)]
+    streaming = datasets.IterableDataset.from_generator(lambda: iter(rows))
+    for held in (streaming, pyarrow.Table.from_pylist(rows).to_reader(max_chunksize=2)):
+        table = orce.confidence(None, held, ["agreement"])
+        assert table.correct("agreement") == [None] * 5 + [True] * 4
 
 
 @pytest.mark.parametrize(("labels", "correct"), [
@@ -402,7 +412,8 @@ def test_labels_may_be_numbers_and_of_numpy_or_pandas(labels):
 
 @pytest.mark.parametrize(("held", "message"), [
     ({"question": "Capital of Peru?", "reference": "Lima"}, "a single question is a list of one"),
-    (3, "questions is 3; a single question is a list of one"),
+    (3, "questions is 3; a single question is a list of one, and several are a list, a data frame"),
+    ('[{"question": "Capital of Peru?", "answer": "Lima"}]' * 10, "Capital of Peru.*: no such file of questions"),
     (pandas.DataFrame(ASKED).iloc[:0], "no questions"),
     ({"question": ["a?", "b?"], "reference": ["x"]}, "a single question is a list of one"),
 ])  # fmt: skip

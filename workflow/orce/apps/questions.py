@@ -1,6 +1,7 @@
 """Questions, answers, confidences and labels as people have them, for `orce.confidence` and `orce measure`."""
 
 import itertools
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,12 +85,17 @@ def _rows(questions: Any) -> list[tables.Row]:
     if not isinstance(questions, str | Path):
         held = tables.held(questions)
         if not isinstance(held, list):
-            raise BadInput(f"questions is {short(questions)}; a single question is a list of one")
+            raise BadInput(
+                f"questions is {short(questions)}; a single question is a list of one, and several are "
+                "a list, a data frame, a mapping of columns or the path of a file"
+            )
         return [(f"question {number}", question) for number, question in enumerate(held, 1)]
-    if Path(questions).is_file():
+    if os.path.isfile(questions):  # a long text is no path to pathlib, but an error
         return tables.read(Path(questions))
-    alone = f"a single question is a list of one: [{str(questions)!r}]"
-    raise BadInput(f"{str(questions)!r}: no such file of questions; {alone}")
+    shown = short(str(questions))
+    raise BadInput(
+        f"{shown}: no such file of questions; a single question is a list of one: [{shown}]"
+    )
 
 
 def _beside(name: str, values: Any, n: int) -> list[Any]:

@@ -50,6 +50,8 @@ LISTS = ("answers", "choices", "correct", "labels")
 JUDGEMENTS = {"true": True, "false": False, "yes": True, "no": False, "": None}
 # What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
 HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
+# What has no length yet: a lazy frame of polars, a reader of pyarrow. A data set that streams is iterated.
+UNREAD = (("collect",), ("read_all",))
 # A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object). A text
 # without its closing quote reaches to the end: from each of its escaped quotes, another search would begin.
 NUMPYS = re.compile(
@@ -204,7 +206,9 @@ def held(rows: Any) -> Any:
     """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with a single list of records,
     as BIG-bench has its examples beside a description. Anything else is returned as it is."""
     rows = _with_its_index(rows)
-    for method, *options in HOLDERS:
+    if names := getattr(getattr(rows, "dtype", None), "names", None):
+        rows = {name: rows[name] for name in names}  # numpy's structured array
+    for method, *options in HOLDERS if hasattr(rows, "__len__") else UNREAD:
         if hasattr(rows, method):
             return held(getattr(rows, method)(*options))
     if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
