@@ -1,6 +1,8 @@
-"""Show what a run says of one question: its answer, how it was read and judged, kappa, and every confidence in it."""
+"""Show what a run says of one question: its answer, how it was read and judged, kappa, and every
+confidence in it; or what a row of its tables is made of.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +10,7 @@ from msgspec import UNSET
 
 from orce import tasks
 from orce.align.surrogate import Row, read_surrogate
+from orce.apps import row_provenance
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Example, Greedy, Pair, Sample
 from orce.config.picking import TRAINING_SPLITS
@@ -21,13 +24,25 @@ WIDTH = 12  # of the column of names
 def add_arguments(parser):
     parser.add_argument("cell", type=Path, help="folder results/{dataset}/{model}")
     parser.add_argument("ids", nargs="*", help="questions by their id")
-    parser.add_argument("--method", help="of --worst: a row of the cell, such as orce")
+    parser.add_argument(
+        "--method", help="of --worst and --provenance: a row of the cell, such as orce"
+    )
     parser.add_argument(
         "--worst", type=int, metavar="N", help="the N test questions with the largest errors"
+    )
+    parser.add_argument(
+        "--provenance",
+        action="store_true",
+        help="what the row is made of: files, seals, settings that are not config.yaml's, packages, processor",
     )
 
 
 def run(args):
+    if args.provenance:
+        if args.method is None:
+            raise BadInput("--provenance needs --method, a row of the cell, such as orce")
+        show(in_columns(row_provenance.describe(args.cell / args.method / "metrics.json")))
+        return
     cell = Cell(args.cell)
     if bool(args.ids) == (args.worst is not None):
         raise BadInput(
@@ -42,9 +57,13 @@ def run(args):
         asked, line = cell.worst(args.method, args.worst)
         blocks.append(line)
     for sample in asked:
-        lines = [f"{title:<{WIDTH}}{printable(text)}" for title, text in cell.describe(sample)]
-        blocks.append("\n".join(lines))
+        blocks.append(in_columns(cell.describe(sample)))
     show("\n\n".join(blocks))
+
+
+def in_columns(lines: Iterable[tuple[str, str]]) -> str:
+    """(title, text) of each line, as they are shown."""
+    return "\n".join(f"{title:<{WIDTH}}{printable(text)}" for title, text in lines)
 
 
 class Cell:

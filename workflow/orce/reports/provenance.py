@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orce.artefacts.files import digest
+from orce.runtime.machine import processor
 
 PACKAGES = (
     "torch",
@@ -39,6 +40,7 @@ def provenance_of(
         "config_digest": digest(options),
         "git_commit": commit(),
         "packages": versions(),
+        "processor": processor(),
         "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
         "confidences_sha256": confidences,
         "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),

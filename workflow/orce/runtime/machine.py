@@ -5,6 +5,7 @@ answer and room for what it sends.
 import contextlib
 import json
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -188,3 +189,16 @@ def gpus_needed(jobs: list, limit: int | None, local: bool) -> int:
         if limit is not None and limit > len(devices):
             raise BadInput(f"{given}, but {shown}; give it gpu={len(devices)}")
     return needed
+
+
+def processor() -> str:
+    """The processor of this machine, on whose instructions the last digits of a model's numbers
+    depend.
+    """
+    lines = {}
+    with contextlib.suppress(OSError):  # not Linux
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            name, _, value = line.partition(":")
+            lines.setdefault(name.strip(), value.strip())
+    wide = ", AVX-512" if "avx512f" in lines.get("flags", "").split() else ""
+    return f"{lines.get('model name') or platform.machine()}{wide}"

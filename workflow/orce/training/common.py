@@ -35,6 +35,7 @@ from orce.llm.trie import (
     path_logprobs,
 )
 from orce.runtime import process
+from orce.runtime.machine import processor
 from orce.runtime.process import KEPT_BYTES, Progress, say, speed
 from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training.frozen_layers import FrozenLayers
@@ -484,7 +485,11 @@ def cost_of(trainer, lm, started: float) -> dict[str, Any]:
     memory on a GPU.
     """
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
-    cost: dict[str, Any] = {"seconds": round(time.monotonic() - started, 1), "gpus": gpus}
+    cost: dict[str, Any] = {
+        "seconds": round(time.monotonic() - started, 1),
+        "gpus": gpus,
+        "processor": torch.cuda.get_device_name() if gpus else processor(),
+    }
     # medians of this process's steps, without the first, which warms up
     seconds = trainer.seconds[1:]
     if seconds:
