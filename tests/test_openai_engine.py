@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler
+from pathlib import Path
 
 import pytest
 from conftest import ARITHMETIC
@@ -461,3 +462,36 @@ def test_an_interrupted_cell_sends_no_further_request():
         with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
             loop.run_until_complete(cell())
         assert 0 < len(server.bodies) < 60
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda sent: sent.name)
+def test_a_signal_while_a_server_is_asked_ends_the_command_with_one_line(sent, folder):
+    files.write_jsonl("q.jsonl", [{"question": f"{i}?"} for i in range(200)])
+    with Server(delay=0.1) as server:
+        words = ["measure", "q.jsonl", "--model", server.address, "--server-model", "m", "--methods", "agreement"]
+        asking = subprocess.Popen(
+            [sys.executable, "-m", "orce", *words, "--out", "o.jsonl"], stderr=subprocess.PIPE, text=True
+        )
+        while not server.bodies:
+            time.sleep(0.02)
+        time.sleep(0.2)
+        asking.send_signal(sent)
+        said = asking.communicate(timeout=9)[1]
+    assert asking.returncode == 128 + sent and "Traceback" not in said
+    assert said.splitlines()[-1] == f"orce: ended by {sent.name}; run again, it goes on from what is finished"
+    assert not Path("o.jsonl").exists() and len(server.bodies) < 200
+
+
+@pytest.mark.slow
+def test_a_signal_that_a_library_catches_ends_the_command_all_the_same(folder):
+    """As an import that fails in any way is caught by some that have another module in its place."""
+    files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])
+    Path("own.py").write_text(
+        "import time\ntry:\n    print('asleep', flush=True)\n    time.sleep(60)\nexcept BaseException:\n    time.sleep(60)\n"
+    )
+    words = [sys.executable, "-m", "orce", "measure", "q.jsonl", "--methods", "own.py", "--out", "o.jsonl"]
+    asleep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert asleep.stdout.readline() == "asleep\n"
+    asleep.terminate()
+    assert asleep.wait(timeout=20) == -signal.SIGALRM

@@ -271,6 +271,23 @@ def test_reclor_labels_are_numbers_or_digits_and_drop_keeps_each_annotators_answ
     assert all(example["context"].startswith("The Bears") for example in examples)
 
 
+@pytest.mark.parametrize(("answer", "reference"), [
+    ({"number": 0}, [["0"]]), ({"number": 3.0}, [["3"]]), ({"spans": "Ann"}, [["Ann"]]), ({"spans": [7, "Ann"]}, [["7", "Ann"]]),
+    ({"date": {"day": 5, "month": "May", "year": 1998}}, [["5 May 1998"]]),
+    ({"spans": [None]}, "passage p, question 0: spans holds None; expected a text or a number"),
+    ({"number": ["3"]}, r"passage p, question 0: number holds \['3'\]"),
+], ids=str)  # fmt: skip
+def test_an_answer_of_drop_may_be_a_number_or_a_text_of_json(tmp_path, answer, reference):
+    pairs = [{"question": "Who?", "query_id": "q", "answer": answer}]
+    (tmp_path / "drop_dataset_dev.json").write_text(json.dumps({"p": {"passage": "The Bears", "qa_pairs": pairs}}))
+    if isinstance(reference, str):
+        with pytest.raises(BadInput, match=reference):
+            tasks.get("drop").load({"path": str(tmp_path)}, "validation")
+    else:
+        (example,) = tasks.get("drop").load({"path": str(tmp_path)}, "validation")
+        assert example["reference"] == reference
+
+
 @pytest.mark.parametrize(("name", "file", "content", "message"), cases("broken_files"))
 def test_a_broken_file_is_named_with_the_place_in_it(tmp_path, name, file, content, message):
     (tmp_path / file).write_bytes(content.encode("latin-1"))

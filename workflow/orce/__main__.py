@@ -6,6 +6,7 @@ input ends with one line and exit code 2.
 
 import ast
 import importlib
+import logging
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.runtime.process import say
 
 TYPED = ("measure", "plan", "compare", "show")  # first in the help, in this order
+GRACE = 10  # seconds from a signal to the end of the process
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
 # jobs.
 QUIET = {
@@ -115,6 +117,8 @@ def _stop(signum, frame):
     signal.signal(signum, signal.SIG_DFL)
     name = signal.Signals(signum).name
     os.write(2, f"orce: ended by {name}; run again, it goes on from what is finished\n".encode())
+    logging.getLogger("asyncio").disabled = True  # it would tell of each request that is cut off
+    signal.alarm(GRACE)  # a library may catch what is raised here, and go on
     raise SystemExit(128 + signum)
 
 

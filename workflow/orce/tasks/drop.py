@@ -87,12 +87,23 @@ def _spans(where: str, answer: dict) -> list[str]:
         raise BadInput(
             f"{where}: the answer is {answer!r}; expected a record of number, date and spans"
         )
-    if str(answer.get("number") or "") != "":
-        return [str(answer["number"])]
-    if answer.get("spans"):
-        return list(answer["spans"])
+    number = answer.get("number")
+    if number not in (None, ""):
+        return [_text(where, "number", number)]
+    if spans := answer.get("spans"):
+        listed = spans if isinstance(spans, list) else [spans]
+        return [_text(where, "spans", span) for span in listed]
     date = answer.get("date") or {}
-    return [" ".join(date.get(unit) or "" for unit in ("day", "month", "year")).strip()]
+    units = [_text(where, unit, date.get(unit) or "") for unit in ("day", "month", "year")]
+    return [" ".join(units).strip()]
+
+
+def _text(where: str, name: str, cell: Any) -> str:
+    """A cell as a text. Raises BadInput for one that is neither a text nor a number."""
+    text = None if isinstance(cell, bool) else tables.written(cell)
+    if text is None:
+        raise BadInput(f"{where}: {name} holds {cell!r}; expected a text or a number")
+    return text
 
 
 def question(example: Example) -> str:
