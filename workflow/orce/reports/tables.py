@@ -68,6 +68,7 @@ class Line(NamedTuple):
     """
 
     row: Row
+    source: str  # its metrics.json
     cells: list[Number]
     sign: str
 
@@ -214,9 +215,7 @@ def fill(spec: TableWithRows, metrics: Mapping[str, CellMetrics], models: Labels
         block = {row: by_row[row] for row in rows}
         means = {row: mean for row, cell in block.items() if (mean := second_reading(cell))}
         blocks += [
-            _block(*both, spec.columns)
-            for both in ((label, block), (f"{label}, mean", means))
-            if both[1]
+            _block(*both, spec) for both in ((label, block), (f"{label}, mean", means)) if both[1]
         ]
     notes = _notes(by_row, spec.columns, models) + spec.notes
     return Table(
@@ -240,12 +239,12 @@ def second_reading(metrics: CellMetrics) -> CellMetrics | None:
     return mean if mean and mean.values.get("aurc") != metrics.values.get("aurc") else None
 
 
-def _block(label: str, by_row: Rows, columns: Sequence[Column]) -> Block:
-    lines = {
-        row: Line(row, [], UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse))
-        for row, cell in by_row.items()
-    }
-    for column in columns:
+def _block(label: str, by_row: Rows, spec: TableWithRows) -> Block:
+    lines = {}
+    for row, cell in by_row.items():
+        sign = UNREAD * replaced(cell) + COLLAPSED * bool(cell.collapse)
+        lines[row] = Line(row, layout.metrics_path(spec.dataset, row), [], sign)
+    for column in spec.columns:
         ranked = [
             None if lines[row].sign else cell.value(column.key) for row, cell in by_row.items()
         ]
