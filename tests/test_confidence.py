@@ -22,7 +22,8 @@ from orce.align.surrogate import Row, kappa, read_surrogate, realised_answer, wr
 from orce.artefacts import files, store
 from orce.artefacts.records import Greedy, Pair, Sample
 from orce.errors import BadInput
-from orce.judge.reader import Reading, TransformersReader
+from orce.judge import reader as judging
+from orce.judge.reader import Ends, Reading, TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
@@ -102,6 +103,58 @@ def test_the_mode_is_the_most_probable_value_the_lowest_of_equals_and_kept_only_
     logprobs = np.full(101, -5.0, dtype=np.float32)
     logprobs[[80, 20, 100]] = -1.0
     assert Reading(logprobs, greedy=100).mode == 0.2
+
+
+def made(kind: str, draw: np.random.Generator) -> np.ndarray:
+    """log P of the tokens of 101 values."""
+    percents, noise = np.arange(101), draw.normal(0, 0.3, 101)
+    if kind == "flat":
+        scores = noise
+    elif kind == "peaked":
+        scores = noise - ((percents - draw.integers(101)) / draw.uniform(1, 6)) ** 2 / 2
+    else:
+        scores = np.log(draw.dirichlet(np.full(101, 0.1)) + 1e-9)
+    return scores - np.logaddexp.reduce(scores)
+
+
+@pytest.mark.parametrize("kind", ["flat", "peaked", "sparse"])
+@pytest.mark.parametrize("ends", [(50, 1), (6, 2)])
+def test_few_ends_tell_the_mean_and_the_mode_of_flat_and_of_peaked_distributions(kind, ends):
+    """Whatever the turn's end after the values that are not fed; ends: a beta distribution of them."""
+    draw, fed = np.random.default_rng(0), []
+    for _ in range(200):
+        begun = made(kind, draw)
+        is_leaf = np.arange(101) > 10
+        after = np.where(is_leaf, np.log(draw.beta(*ends, 101)), 0)
+        few = Ends(begun, is_leaf)
+        while leaves := few.to_feed():
+            few.add(leaves, after[leaves])
+        found, whole = Reading(few.turns(), greedy=0), Reading(begun + after, greedy=0)
+        assert whole.mass > 0.5
+        assert found.mean == pytest.approx(whole.mean, abs=5e-3) and found.mode == whole.mode
+        assert found.mass == pytest.approx(whole.mass, abs=0.1)
+        fed.append(int(few.known[is_leaf].sum()))
+    # Little is fed where all ends are alike, and most where a flat distribution has ends of all kinds.
+    assert 8 <= np.mean(fed) <= (90 if kind == "flat" and ends == (6, 2) else 30)
+
+
+@pytest.mark.slow
+def test_a_prompt_of_little_mass_is_read_by_few_ends_and_states_the_same(reader, monkeypatch):
+    fed = []
+
+    def counted(self):
+        fed.append(int((self.known & self.is_leaf).sum()))
+        return turns(self)
+
+    turns = Ends.turns
+    monkeypatch.setattr(Ends, "turns", counted)
+    few = reader.read(PROMPTS)
+    assert max(fed) == 16 and max(one.mass for one in few) < 0.5
+    monkeypatch.setattr(judging, "FIRST", 101)
+    for one, whole in zip(few, reader.read(PROMPTS), strict=True):
+        assert (one.text, one.greedy, one.mode) == (whole.text, whole.greedy, whole.mode)
+        assert one.mean == pytest.approx(whole.mean, abs=0.05)
+    assert max(fed) > 80
 
 
 @pytest.mark.slow

@@ -185,8 +185,8 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
     said = called(folder)
     assert said == estimated()
     found = table(said)
-    assert found["total"][0] == 186 and found["total"][5] == 30.351
-    assert table(estimated("A100"))["total"][5] == 89.481
+    assert found["total"][0] == 186 and found["total"][5] == 30.552
+    assert table(estimated("A100"))["total"][5] == 90.119
     hours = float(re.search(r"On 4 GPUs: ([\d.]+) hours", called(folder, "--gpus", "4"))[1])
     rounded = f"{found['total'][5]:.0f} hours of an H100, {hours:.0f} on four"
     assert rounded in (ROOT / "README.md").read_text()

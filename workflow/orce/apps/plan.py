@@ -409,9 +409,9 @@ def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
     elif rule == "likelihoods":  # of the greedy answers, and P(True)'s question
         prompt = asked + answers + judged
         outputs = answers + n
-    else:
-        prompt = judged + n * KNOWN.completions["train"]
-        outputs = n * KNOWN.completions["train"]
+    else:  # the distribution over the 101 values, and the turn's end after the likely ones
+        outputs = n * (KNOWN.completions["train"] + KNOWN.ends)
+        prompt = judged + outputs
     flops = (
         forward_flops(sizes, prompt, outputs, context),
         0,

@@ -7,6 +7,7 @@ statement, its tokens and the end of the turn, however the tokenizer splits numb
 percent, nor "105" 10.
 """
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,9 +30,14 @@ from orce.runtime import process
 Sample = Callable[[int, np.ndarray], list[int]]
 # "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
 STATEMENT_TOKENS = 12
-# Values with a smaller share of the 101 values' probability skip the forward pass for P(end of
-# turn).
-SKIP_BELOW = 1e-3
+# Whether the turn ends after a value that no longer one continues, a leaf, takes a token more to
+# know. The likeliest leaves are fed, FIRST of them and then as many as so far, until the others
+# cannot move the mean by more than MEAN_WITHIN, nor be the mode. Where the 101 values have too
+# little of the probability for a mean to say much, MOST_OF_LITTLE are enough.
+FIRST = 8
+MEAN_WITHIN = 0.005
+MOST_OF_LITTLE = 16
+PERCENTS = np.arange(101) / 100
 
 
 @cache
@@ -103,6 +109,63 @@ class Reading:
         return float(np.exp(self.logprobs.astype(float)).sum())
 
 
+class Ends:
+    """How often the turn of one prompt ends after each value, as far as the model was fed with it.
+
+    begun: log P of each value's tokens, float64 [101]. A value that is no leaf has its end among
+    them. Leaves that were not fed are taken to end as often as those that were do together; it is
+    assumed that none ends more often, or more seldom, than every one of these.
+    """
+
+    def __init__(self, begun: np.ndarray, is_leaf: np.ndarray):
+        self.begun = begun
+        self.is_leaf = is_leaf
+        self.known = ~is_leaf
+        self.ends = np.zeros(101)  # log P of the end, of known leaves
+
+    def add(self, leaves: list[int], ends: np.ndarray) -> None:
+        self.known[leaves] = True
+        self.ends[leaves] = ends
+
+    def turns(self) -> np.ndarray:
+        """log P of the whole turns that state the 101 values."""
+        fed = self.is_leaf & self.known
+        turns = self.begun + self.ends
+        usual = np.logaddexp.reduce(turns[fed]) - np.logaddexp.reduce(self.begun[fed])
+        return np.where(self.known, turns, self.begun + usual)
+
+    def to_feed(self) -> list[int]:
+        """The likeliest leaves that are still to be fed, FIRST of them and then as many as so far;
+        none once the others change little.
+        """
+        fed = int((self.is_leaf & self.known).sum())
+        rest = np.flatnonzero(~self.known)
+        if fed and (not rest.size or self.are_enough(fed)):
+            return []
+        likeliest = rest[np.argsort(-self.begun[rest], kind="stable")]
+        return likeliest[: max(FIRST, fed)].tolist()
+
+    def are_enough(self, fed: int) -> bool:
+        """Whether the leaves that were not fed move the mean by at most MEAN_WITHIN and hold no
+        mode, be it that they end as often as that of the `fed` ones which does most, or least.
+        """
+        turns = self.turns()
+        share = np.exp(turns)
+        if little_mass(float(share.sum())) and fed >= MOST_OF_LITTLE:
+            return True
+        rest = ~self.known
+        known_ends = self.ends[self.is_leaf & self.known]
+        usual = (turns - self.begun)[rest][0]
+        most = share[rest] * np.exp(known_ends.max() - usual)
+        least = share[rest] * np.exp(known_ends.min() - usual)
+        away = PERCENTS[rest] - share @ PERCENTS / share.sum()
+        # The mean is highest if the values above it end most often and those below it least.
+        rise = (np.where(away > 0, most, least) - share[rest]) @ away
+        fall = (share[rest] - np.where(away > 0, least, most)) @ away
+        moved = max(rise, fall) / (share[self.known].sum() + least.sum())
+        return moved <= MEAN_WITHIN and most.max() < share[self.known].max()
+
+
 class Statement(NamedTuple):
     """What a confidence LLM states, the mean and mode of its distribution, and its mass: the
     probability of a valid value.
@@ -129,14 +192,15 @@ class TransformersReader(CachedModel):
         self._end = lm.tokenizer.eos_token_id
         # Values that a longer one continues have the turn's end in their path; the others are
         # leaves (see value_trie).
-        self._leaves = []
+        self._is_leaf = np.zeros(101, dtype=bool)
         # after such a value: the node of the end, and the nodes of longer values
         self._ends = []
         for percent, path in enumerate(self.trie.paths):
             if self.trie.tokens[path[-1]] == self._end:
                 self._ends.append(self.trie.children(path[-2]))
             else:
-                self._leaves.append(percent)
+                self._is_leaf[percent] = True
+        self._leaves = np.flatnonzero(self._is_leaf)
 
     def state(
         self, prompts: Sequence[Messages], constrained: bool = False, mode: bool = False
@@ -222,19 +286,26 @@ class TransformersReader(CachedModel):
             distributions = self._values(constrained)
             sampled = [sample(i, each) for i, each in zip(batch, distributions, strict=True)]
 
-        # 3. Does the turn end after a leaf? One pass over the leaves that count.
+        # 3. Does the turn end after a leaf? Those that are stated or sampled are fed with the first.
         begun = self._values(nodes)  # log P of the values' tokens, at leaves whatever follows them
-        fed = [self._fed(*each) for each in zip(begun, greedy, sampled, strict=True)]
+        ends = [Ends(each, self._is_leaf) for each in begun]
+        fed = [
+            np.union1d(of_prompt.to_feed(), np.intersect1d(self._leaves, [stated, *drawn])).tolist()
+            for of_prompt, stated, drawn in zip(ends, greedy, sampled, strict=True)
+        ]
+        closed: list[set[int]] = [set() for _ in batch]  # leaves with an end as the likeliest token
+        while any(fed):
+            for b, after in enumerate(self._logits_after(cache, fed)):
+                end = after[:, self._end] - after.logsumexp(-1)
+                ends[b].add(fed[b], end.double().cpu().numpy())
+                likely_end = [token in self.lm.ends for token in after.argmax(-1).tolist()]
+                closed[b].update(itertools.compress(fed[b], likely_end))
+            fed = [of_prompt.to_feed() for of_prompt in ends]
         readings = []
-        for b, after in enumerate(self._logits_after(cache, fed)):
-            ends = after[:, self._end] - after.logsumexp(-1)
-            turns = begun[b].copy()
-            turns[fed[b]] += ends.double().cpu().numpy()
-            # The leaves that skipped the pass are taken to end as often as the others do together.
-            usual = np.logaddexp.reduce(turns[fed[b]]) - np.logaddexp.reduce(begun[b][fed[b]])
-            turns[np.setdiff1d(self._leaves, fed[b])] += usual
+        for b, of_prompt in enumerate(ends):
+            turns = of_prompt.turns()
             text = None
-            if state_text and self._is_free_text(greedy[b], likeliest[b], fed[b], after):
+            if state_text and self._is_free_text(greedy[b], likeliest[b], closed[b]):
                 text = statement(greedy[b])
             drawn = turns[sampled[b]].tolist()
             readings.append(Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn))
@@ -259,25 +330,13 @@ class TransformersReader(CachedModel):
         sums = torch.stack([nodes[:, path].sum(1) for path in self.trie.paths], dim=1)
         return sums.double().cpu().numpy()
 
-    def _fed(self, begun: np.ndarray, greedy: int, sampled: list[int]) -> list[int]:
-        """The leaves after which the turn's end is computed: the likely ones, and those that are
-        stated or sampled.
-        """
-        likely = np.flatnonzero(begun - np.logaddexp.reduce(begun) > np.log(SKIP_BELOW))
-        # Always at least one leaf: its end probability stands in for the skipped ones.
-        first = self._leaves[begun[self._leaves].argmax()]
-        return np.intersect1d(self._leaves, [first, *likely, greedy, *sampled]).tolist()
-
-    def _is_free_text(
-        self, percent: int, likeliest: list[bool], fed: list[int], after: torch.Tensor
-    ) -> bool:
+    def _is_free_text(self, percent: int, likeliest: list[bool], closed: set[int]) -> bool:
         """Whether free greedy decoding states `percent` too: each of its tokens is the likeliest,
         and so is the end.
         """
-        if not all(likeliest[node] for node in self.trie.paths[percent]):
-            return False
         # A value that is not a leaf has the end in its path.
-        return percent not in fed or int(after[fed.index(percent)].argmax()) in self.lm.ends
+        ended = percent in closed or not self._is_leaf[percent]
+        return ended and all(likeliest[node] for node in self.trie.paths[percent])
 
     def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
         """Set the text of the readings without one, by greedy decoding of at most STATEMENT_TOKENS
