@@ -89,6 +89,16 @@ def test_what_cannot_be_done_is_one_line(words, tiny):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
+def test_a_machine_without_a_gpu_is_said_in_one_line(tiny, folder, device):
+    Path("q.csv").write_text("question\nWhere?\n")
+    words = ["measure", "q.csv", "--model", tiny, "--methods", "likelihood", "--device", device, "--out", "o.csv"]
+    done = program(sys.executable, "-m", "orce", *words, CUDA_VISIBLE_DEVICES="")
+    line = f"orce measure: device {device}: torch sees no GPU here; leave --device out (device=) for the CPU\n"
+    assert (done.returncode, done.stderr) == (2, line)
+
+
 def test_given_answers_are_measured_from_a_csv_and_into_one(tiny, tmp_path, capsys):
     rows = [PARIS | {"id": "a"}, PARIS | {"id": "b", "answers": ["Lyon", "Nice", "Paris"]}]
     rows += [PARIS | {"id": f"c{i}", "answers": ["Paris", "Lyon", "Lyon"]} for i in range(4)]

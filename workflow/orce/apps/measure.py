@@ -253,9 +253,13 @@ def _leaves_of(registry: Registry, name: str, has_labels: bool) -> list[str]:
     is_derived = "+" in name or "of" in registry.given.get(name, {})
     method = registry.get(name) if not is_derived and name in registry.names() else None
     needs_fit = registry.fitted(name) if is_derived else method and method.states
-    if (method and method.calibrates) or (needs_fit and not has_labels):
-        ways = "orce.calibrate(confidences, correct) maps a column; fit=FILE (--fit) fits METHOD+platt, probe, ..."
-        raise BadInput(f"{name!r} is fitted on labels: {ways}")
+    if method and method.calibrates:
+        ways = f"name a row to calibrate, METHOD+{name}, or map a column by orce.calibrate"
+        raise BadInput(f"{name!r} is no row of its own; {ways}")
+    if needs_fit and not has_labels:
+        raise BadInput(
+            f"{name!r} is fitted on questions with references; name some: --fit FILE (fit=)"
+        )
     return registry.leaves(name) if is_derived else [name]
 
 

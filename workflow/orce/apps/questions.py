@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from orce.artefacts import files, tables
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.runtime.modules import short
 from orce.runtime.process import say
 from orce.settings.schema import Dataset
@@ -92,10 +92,17 @@ def _rows(questions: Any) -> list[tables.Row]:
         return [(f"question {number}", question) for number, question in enumerate(held, 1)]
     if os.path.isfile(questions):  # a long text is no path to pathlib, but an error
         return tables.read(Path(questions))
-    shown = short(str(questions))
-    raise BadInput(
-        f"{shown}: no such file of questions; a single question is a list of one: [{shown}]"
-    )
+    raise BadInput(f"{short(str(questions))}: no such file of questions{_meant(str(questions))}")
+
+
+def _meant(questions: str) -> str:
+    """What a text that is no file may have been meant for: a file with a name like it, or a question."""
+    folder, name = os.path.split(questions)
+    beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
+    if meant := did_you_mean(name, beside).strip():
+        return f"; {meant}"
+    is_text = re.search(r"\s", questions) or "." not in name
+    return f"; a single question is a list of one: [{short(questions)}]" if is_text else ""
 
 
 def _beside(name: str, values: Any, n: int) -> list[Any]:

@@ -136,7 +136,11 @@ def device_or_free(name: str | None) -> str:
             raise BadInput(
                 f"device {name}: torch sees no GPU here; leave --device out (device=) for the CPU"
             )
-        return name
+        with contextlib.suppress(RuntimeError):
+            return str(torch.device(name))
+        raise BadInput(
+            f"device {name!r}: torch knows no such device; expected cpu, cuda, cuda:1, ..."
+        )
     if torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
     devices, _ = lease.visible()
