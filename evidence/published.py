@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -27,7 +27,12 @@ OPTIONS = re.compile(r"^[ \t]*([A-Z])\)[ \t]*(.*?)\s*(?=^[ \t]*[A-Z]\)|\Z)", re.
 
 
 class Question(dict):
-    """What a task needs of a question to read a reply to it: the reference, and the options if it has some."""
+    """What a task needs of a question to read a reply to it: the reference, and the options if it has some.
+
+    rules: {rule: [how many answers it read, how many of these are right]} of all questions, None for what nothing read.
+    """
+
+    rules: ClassVar[dict[str | None, list[int]]] = {}
 
     def __init__(self, reference: Any, equality: str = "numeric", choices: list[str] | None = None):
         super().__init__(question="", context=None, choices=choices, reference=reference, equality=equality)
@@ -40,7 +45,12 @@ class Question(dict):
         return self.task.score(answer, cast(Any, self))["correct"]
 
     def right(self, reply: str) -> bool:
-        return self.is_right(self.read(reply))
+        answer = self.read(reply)
+        right = self.is_right(answer)
+        counts = self.rules.setdefault(getattr(answer, "by", None), [0, 0])
+        counts[0] += 1
+        counts[1] += right
+        return right
 
 
 def yes_or_no(yes: bool) -> Question:
@@ -226,7 +236,9 @@ def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python evidence/published.py", description=__doc__)
     parser.add_argument("set", choices=["rlcr", *SETS])
     parser.add_argument("paths", nargs="+", metavar="PATH")
+    parser.add_argument("--rules", action="store_true", help="how often each rule read an answer, and how often right")
     options = parser.parse_args(argv)
+    Question.rules.clear()
     for path in options.paths:
         try:
             rows = [*(rlcr(path) if options.set == "rlcr" else reading(options.set, path))]
@@ -236,6 +248,9 @@ def main(argv: list[str]) -> int:
         if Path(path).is_file():
             print(f"{path}: sha256 {hashlib.sha256(Path(path).read_bytes()).hexdigest()}")
         print("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    if options.rules:
+        for rule, (n, right) in sorted(Question.rules.items(), key=lambda item: -item[1][0]):
+            print(f"| {rule or 'unread'} | {n} | {right} |")
     return 0
 
 

@@ -42,7 +42,8 @@ def asked(name: str, word: str, *more: str) -> dict:
 
 
 def greedy(answer: str | None, correct: bool, raw: str | None = None) -> dict:
-    return {"answer": answer, "raw": answer or "" if raw is None else raw, "correct": correct, "f1": None}
+    text = answer or "" if raw is None else raw
+    return {"answer": answer, "raw": text, "correct": correct, "f1": None}
 
 
 def sampled(name: str, split: str, answers: list, right: list, best: dict | None = None) -> dict:

@@ -332,6 +332,22 @@ def nli(tiny, tmp_path_factory) -> str:
     return str(folder)
 
 
+def test_answers_that_agree_in_one_order_alone_differ_and_a_further_one_joins_the_first_group_that_agrees(place):
+    def says(body) -> str:
+        text = body["messages"][-1]["content"]
+        if "First answer" not in text:
+            return verdict(body)
+        one, other = (text.split(f"{name} answer: ")[1].split("\n")[0].rstrip(".") for name in ("First", "Second"))
+        if "Atlantis" in (one, other):  # is the same as each but the denial
+            return "No." if "not" in one + other else "Yes."
+        return "Yes." if one in TOWNS and other == f"It is {one}" else "No."
+
+    with Grader(says) as grader:
+        records, _ = graded(config_of(place, grader.address, group="grader"), place)
+    assert [one["meanings"] for one in records] == [[0, 1, 2, 0, 0]] * 6
+    assert [one["greedy"]["meaning"] for one in records] == [i % 2 for i in range(6)]
+
+
 def biased(folder: str, towards_entailment: float) -> str:
     import torch
     from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification

@@ -11,6 +11,7 @@ from conftest import ARITHMETIC, WORLDFACTS, cases, prompts_words
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from stages_by_hand import stage
 
 import orce
 from orce import methods, tasks
@@ -20,6 +21,7 @@ from orce.judge.judge import AsGiven
 from orce.llm.chat import statement
 from orce.llm.engines import Text
 from orce.settings.stage import Model, Source
+from orce.tasks import choice
 from orce.text import extract, marks
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
@@ -48,8 +50,54 @@ def right(text, equality, *references):
 
 @pytest.mark.parametrize("mark", [*marks.ENCLOSING, *marks.OPENING, marks.SHORT], ids=lambda mark: mark.name)
 def test_each_mark_reads_its_example(mark):
-    assert re.search(mark.pattern, mark.example, re.IGNORECASE | re.MULTILINE | re.VERBOSE) or mark in marks.ENCLOSING
-    assert extract.number(mark.example, conclusion=True) == mark.answer
+    answer = extract.number(mark.example, conclusion=True)
+    assert answer == mark.result and answer.by.startswith(f"{mark.name}: ")
+
+
+def without_signs(text: str) -> str:
+    """Of a text in which numbers have one form: without the sign before one that was written in words."""
+    return text.replace(extract.SPELLED, "")
+
+
+ROWS = extract.RULES
+NUMERALS = ROWS["rewriting"] + ROWS["continued"] + ROWS["undecided"]
+
+
+@pytest.mark.parametrize("row", NUMERALS, ids=lambda row: row.name)
+def test_each_row_of_numerals_makes_one_number_of_its_example(row, monkeypatch):
+    assert without_signs(extract.digits(row.example)) == row.result
+    for kind in ("rewriting", "continued", "undecided"):
+        monkeypatch.setitem(ROWS, kind, [other for other in ROWS[kind] if other.pattern != row.pattern])
+    assert without_signs(extract.digits(row.example)) != row.result, "by this row and by no other"
+
+
+@pytest.mark.parametrize("row", ROWS["after"] + ROWS["form"], ids=lambda row: row.name)
+def test_each_form_of_a_conclusion_reads_its_example(row):
+    answer = extract.number(row.example, conclusion=True)
+    assert (answer, answer.by) == (row.result, f"unmarked: {row.name}")
+
+
+@pytest.mark.parametrize("row", ROWS["none"], ids=lambda row: row.name)
+def test_each_form_of_a_line_without_a_result_leaves_its_example_unread(row, monkeypatch):
+    assert extract.number(row.example) is None
+    monkeypatch.setitem(ROWS, "none", [other for other in ROWS["none"] if other != row])
+    assert extract.number(row.example) is not None, "by this row and by no other"
+
+
+DENIALS = [(kind, row) for kind in ("bound", "beside", "scaled", "rated") for row in ROWS[kind]]
+
+
+@pytest.mark.parametrize(("kind", "row"), DENIALS, ids=lambda value: getattr(value, "name", value))
+def test_each_row_that_makes_a_number_no_confidence_leaves_its_example_unread(kind, row, monkeypatch):
+    assert extract.confidence(row.example) is None
+    monkeypatch.setitem(ROWS, kind, [other for other in ROWS[kind] if other != row])
+    assert extract.confidence(row.example) is not None, "by this row and by no other"
+
+
+@pytest.mark.parametrize("row", choice.PROSE, ids=lambda row: row.name)
+def test_each_form_of_naming_an_option_reads_its_example(row):
+    answer = CHOICE.extract(row.example, CAPITALS)
+    assert (answer, answer.by) == (row.result, f"unmarked: {row.name}")
 
 
 def test_replies_that_nobody_here_wrote_are_read_whole_or_not_at_all(folder):
@@ -194,6 +242,36 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     said = near_miss_report([sampled(answers, answers, [False, False, True])], [asked], QA)
     assert said.startswith("1 of 2 wrong answers contain an accepted answer")
     assert near_miss_report([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
+
+
+READ = [  # a reply, and the rule that reads it: the mark, and the form of the number after it
+    ("6 + 12 = 18 fruits.\n#### 18", "hashes: calculated"),
+    ("So \\boxed{18} of them.\nThe answer is 17.", "box: first"),
+    ("Die richtige Antwort lautet 18.", "German: first"),
+    ("The sum is 18 apples.", "unmarked: after is"),
+    ("She has 40 - 22 = 18 left.", "unmarked: after ="),
+    ("I cannot say.", None),
+]
+
+
+def test_a_record_names_the_rule_that_read_each_answer(prompts):
+    prompts([{"id": "a", "q": "6 + 12?", "a": "18"}], equality="numeric")
+    given = {"id": "test-0", "answers": [text for text, _ in READ], "greedy": READ[1][0]}
+    files.write_jsonl("given.jsonl", [given])
+    settings = {"task": "qa", "label": "Given", "source": {"path": "given.jsonl"}}
+    outputs = {"out": "samples.jsonl", "manifest": "samples.manifest.json"}
+    stage("import-answers", settings, prompts={"test": "p.jsonl"}, **outputs)
+    (record,) = files.read_jsonl("samples.jsonl")
+    assert record["read_by"] == [rule for _, rule in READ]
+    assert record["greedy"]["read_by"] == "box: first"
+
+
+def test_a_pattern_or_a_mark_of_the_data_set_is_named_before_the_rule(prompts):
+    (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
+    assert QA.extract("First ANS(17), then ANS(18) of 20.", asked).by == "answer_pattern: unmarked: first"
+    (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_marks=["Emaitza"])
+    assert QA.extract("emaitza 18, or 20", asked).by == "answer_marks: English: first"
+    assert QA.extract("The answer is 18", asked).by == "English: first"
 
 
 @pytest.mark.parametrize("task", [QA, CHOICE, tasks.get("drop")], ids=["qa", "choice", "drop"])

@@ -67,6 +67,28 @@ def test_a_tested_question_shows_its_reply_what_was_read_and_every_confidence(ru
         assert f"sft: {confidence['confidence']:.2f} in" in lines_of(said, "confidence")[0]
 
 
+def test_a_reply_is_shown_with_the_rule_that_read_it_where_the_file_says_it(run):
+    records = store.read(CELL / "samples.jsonl")
+    (record,) = [record for record in records if record["split"] == "test"][:1]
+    rules = ["box: first", "task", None, "German: first"][: len(record["answers"])]
+    record["read_by"] = rules
+    record["greedy"]["read_by"] = "hashes: first"
+    for made in CELL.glob("surrogate.*"):  # from the samples as they were
+        made.unlink()
+    store.write(CELL / "samples.jsonl", records)
+    said = show(str(CELL), record["id"])
+    assert lines_of(said, "read by") == ["'hashes: first'"]
+    shown = ["read by 'box: first' from", "read by the task itself from", "read from", "read by 'German: first' from"]
+    for line, how in zip(lines_of(said, "samples"), shown, strict=False):
+        assert f", {how}: " in line
+    for one in records:
+        one.pop("read_by", None)
+        one.get("greedy", {}).pop("read_by", None)
+    store.write(CELL / "samples.jsonl", records)  # as an earlier version has made it
+    said = show(str(CELL), record["id"])
+    assert not lines_of(said, "read by") and "read by" not in said
+
+
 def test_a_training_question_shows_its_realised_answer_and_the_statement_it_is_trained_on(run):
     for record in questions("sft")[:3]:
         said = show(str(CELL), record["id"])

@@ -110,17 +110,19 @@ def test_a_question_has_k_samples_each_scored_and_a_tested_one_its_greedy_answer
         "answers": ["bee", None, "elk", "bee", None],
         "raw": ["bee", "", "elk", "bee", ""],
         "correct": [True, False, False, True, False],
+        "read_by": ["task", None, "task", "task", None],
     }
     elk = {
         "answers": ["elk", None, "elk", "elk", None],
         "raw": ["elk", "", "elk", "elk", ""],
         "correct": [True, False, True, True, False],
+        "read_by": ["task", None, "task", "task", None],
     }
     assert lines("samples.jsonl") == [
         {"id": "sft1", "split": "sft", "spent": {"requests": 6, "empty": 8}} | bee,
         {"id": "sft2", "split": "sft"} | elk,
-        {"id": "test1", "split": "test"} | bee | {"greedy": greedy("bee", True, " bee ")},
-        {"id": "test2", "split": "test"} | elk | {"greedy": greedy("elk", True, " elk ")},
+        {"id": "test1", "split": "test"} | bee | {"greedy": greedy("bee", True, " bee ") | {"read_by": "task"}},
+        {"id": "test2", "split": "test"} | elk | {"greedy": greedy("elk", True, " elk ") | {"read_by": "task"}},
     ]
     asked_for = {
         (body["temperature"], body.get("n", 1), body.get("top_p"), body["max_tokens"]) for body in server.bodies
@@ -269,9 +271,9 @@ def test_given_answers_and_confidences_keep_their_own_judgements_and_their_quest
     )
     assert lines("samples.jsonl") == [
         {"id": "a", "split": "test", "answers": ["ant", None], "raw": ["ant", ""], "correct": [False, True],
-         "greedy": greedy("ant", False), "judged": True},
+         "read_by": ["task", None], "greedy": greedy("ant", False) | {"read_by": "task"}, "judged": True},
         {"id": "d", "split": "test", "answers": ["fox", "hen"], "raw": ["fox", "hen"], "correct": [True, False],
-         "greedy": greedy("hen", False)},
+         "read_by": ["task", "task"], "greedy": greedy("hen", False) | {"read_by": "task"}},
     ]  # fmt: skip
     stage("import-confidences", settings, prompts="test.jsonl", samples="samples.jsonl", out="theirs.jsonl")
     assert lines("theirs.jsonl") == [

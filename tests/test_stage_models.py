@@ -121,10 +121,12 @@ def test_a_record_has_the_answers_in_its_texts_and_whether_they_are_right(deep):
     for row, question in zip(rows, [*questions, *questions], strict=True):
         answers = [text.strip() or None for text in row["raw"]]
         assert len(answers) == 6 and row["answers"] == answers
+        assert row["read_by"] == [answer and "task" for answer in answers]
         assert row["correct"] == [answer in question["reference"] for answer in answers]
         if row["split"] == "test":
             text = plain.written(f"Task: {question['question']}", 3)
-            assert row["greedy"] == greedy(text.strip() or None, text.strip() in question["reference"], text)
+            best = greedy(text.strip() or None, text.strip() in question["reference"], text)
+            assert row["greedy"] == best | {"read_by": "task"}
         else:
             assert "greedy" not in row
     assert [row["greedy"]["correct"] for row in rows[2:]] == [True, False]

@@ -454,6 +454,16 @@ def test_a_users_key_that_asks_for_the_reference_is_named_in_one_line(capsys):
     assert f"{LOOKING} key(), line 35: raised KeyError: 'reference' for question 'q" in line
 
 
+def test_a_users_key_does_not_see_a_label_under_a_key_of_its_own():
+    """Three answers differ as texts; with the accepted name seen, two of them would be one."""
+    asked = {"id": "q", "question": "Where?", "reference": "Lima", "answers": ["It is Lima", "Lima!", "Quito"]}
+    for accepted in ([], ["Lima"]):
+        files.write_jsonl("q.jsonl", [asked | {"accepted": accepted}])
+        words = ["measure", "q.jsonl", "--methods", "agreement", "--task", LOOKING, "--out", "o.jsonl"]
+        assert main(words) == 0
+        assert files.read_jsonl("o.jsonl")[0]["confidence"] == {"agreement": pytest.approx(1 / 3)}
+
+
 def test_a_worked_example_does_not_answer_its_own_question():
     """A set may ask the same twice, and a worked example is not to be the label of a test question."""
     asked = ["Where is Lima?", "Where  is lima?", "Where is Quito?", "Where is Rome?"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from orce import tasks
 from orce.align.surrogate import Row, read_surrogate
@@ -17,6 +17,7 @@ from orce.config.picking import TRAINING_SPLITS
 from orce.errors import BadInput, did_you_mean, printable
 from orce.llm.chat import to_percent
 from orce.runtime.process import show
+from orce.text import BY_TASK
 
 WIDTH = 12  # of the column of names
 
@@ -163,11 +164,17 @@ class Cell:
             greedy = sample.greedy
             yield "reply", " ".join(greedy.raw.split())
             yield "answer", f"{text_of(greedy.answer)}: {verdict(bool(greedy.correct))}"
-        readings = zip(sample.answers, sample.correct, sample.raw, strict=True)
-        for number, (answer, correct, raw) in enumerate(readings, 1):
+            if by := rule(greedy.read_by):
+                yield "read by", by
+        # a file of an earlier version does not say what read its answers
+        rules = [UNSET] * len(sample.raw) if sample.read_by is UNSET else sample.read_by
+        readings = zip(sample.answers, sample.correct, rules, sample.raw, strict=True)
+        for number, (answer, correct, read_by, raw) in enumerate(readings, 1):
             reply = " ".join(raw.split())
             title = "samples" if number == 1 else ""
-            yield title, f"{number}. {text_of(answer)}: {verdict(correct)}, read from: {reply}"
+            by = rule(read_by)
+            how = f"read by {by} from" if by else "read from"
+            yield title, f"{number}. {text_of(answer)}: {verdict(correct)}, {how}: {reply}"
 
     def reliability(self, sample: Sample) -> Iterator[tuple[str, str]]:
         """Kappa (section 3.1), the realised answer, and the statement that the warm start learns (section 3.2)."""
@@ -216,6 +223,13 @@ def error(record: Confidence) -> float:
 
 def verdict(correct: bool) -> str:
     return "right" if correct else "wrong"
+
+
+def rule(read_by: str | None | UnsetType) -> str:
+    """The rule that read an answer, as it is shown; empty for an unread answer, and where the file does not say it."""
+    if isinstance(read_by, str):
+        return "the task itself" if read_by == BY_TASK else repr(read_by)
+    return ""
 
 
 def text_of(answer: str | float | None) -> str:

@@ -86,8 +86,9 @@ class Scored(Reply, frozen=True, kw_only=True):
 
 
 class Greedy(Scored, frozen=True, kw_only=True):
-    """The greedy answer to a question that is tested."""
+    """The greedy answer to a question that is tested. read_by: what read it, null for an unread one."""
 
+    read_by: str | None | UnsetType = UNSET
     logprobs: list[Number] | UnsetType = UNSET
     meaning: int | None | UnsetType = UNSET  # its group among the samples that mean the same
 
@@ -95,7 +96,8 @@ class Greedy(Scored, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A line of samples.jsonl: K answers to a prompt.
 
-    greedy: where the split is tested on. judged: whether the labels came with the answers; graded:
+    read_by: the names of the rules that read each answer, null for an unread one; not in files of
+    earlier versions. greedy: where the split is tested on. judged: whether the labels came with the answers; graded:
     whether a grader has graded them. spent: what a server counted for the chunk that begins here.
     meanings: the group of each answer that means the same.
     """
@@ -105,6 +107,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     answers: list[str | None]
     raw: list[str]
     correct: list[bool]
+    read_by: list[str | None] | UnsetType = UNSET
     greedy: Greedy | UnsetType = UNSET
     judged: bool | UnsetType = UNSET
     spent: dict[str, Any] | UnsetType = UNSET

@@ -9,6 +9,7 @@ has an id and `confidence`, and may have `answer` and `correct`.
 from pathlib import Path
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from orce.artefacts import tables
 from orce.artefacts.records import Confidence, Example, Greedy, Sample, Scored
@@ -18,6 +19,7 @@ from orce.settings.stage import GivenFile
 from orce.tasks import Task, rows, values
 from orce.tasks.examples import TESTED
 from orce.tasks.rows import Question, Record
+from orce.text import read_by
 
 
 def read_given(given: GivenFile, *needed: str) -> dict[str, tuple[str, Record]]:
@@ -87,7 +89,8 @@ def make_sample(given: Question, split: str, example: Example, task: Task) -> Sa
         answers=[answer.answer for answer in read],
         raw=[answer.raw for answer in read],
         correct=[bool(answer.correct) for answer in read],
-        greedy=greedy if split in TESTED else UNSET,
+        read_by=[read_by(answer.answer) for answer in read],
+        greedy=replace(greedy, read_by=read_by(greedy.answer)) if split in TESTED else UNSET,
         judged=UNSET if given.judgements is None else True,
     )
 

@@ -16,6 +16,7 @@ from orce.settings.schema import Config, Number
 from orce.settings.stage import AnswerSettings
 from orce.tasks import Task
 from orce.tasks.examples import TESTED
+from orce.text import read_by
 from orce.text.marks import own_marks, plain, statements
 
 REASONING_TOKENS = 1024  # budget of a reasoned answer
@@ -111,16 +112,21 @@ def make_sample(
         if not isinstance(read, str | None):
             returned = f"extract returned {read!r} for id {example['id']!r}"
             raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
-        return Greedy.of(read, text, task.score(read, example))
+        reading = Greedy.of(read, text, task.score(read, example))
+        return replace(reading, read_by=read_by(read))
 
     read = [scored(text) for text in texts]
     best = UNSET if greedy is None else scored(greedy)
     if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
         best = replace(best, logprobs=logprobs)
-    answers = [reading.answer for reading in read]
-    correct = [bool(reading.correct) for reading in read]
     return Sample(
-        id=example["id"], split=split, answers=answers, raw=texts, correct=correct, greedy=best
+        id=example["id"],
+        split=split,
+        answers=[reading.answer for reading in read],
+        raw=texts,
+        correct=[bool(reading.correct) for reading in read],
+        read_by=[read_by(reading.answer) for reading in read],
+        greedy=best,
     )
 
 

@@ -9,14 +9,15 @@ answer that could mean several options. Answers are letters, from 'A' to the las
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from orce.artefacts.records import Example, Score
 from orce.tasks import rows
 from orce.tasks.options import letters
+from orce.text import Read, rules
 from orce.text.extract import LONGEST, to_number
-from orce.text.marks import DENIED, lines, occurrences, own_reply, plain, squeeze, statements
+from orce.text.marks import DENIED, WHOLE, lines, occurrences, own_reply, plain, squeeze, statements
 
 ANSWER_KIND = "option letter"
 MAX_TOKENS = 16
@@ -94,7 +95,8 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 def extract(text: str, example: Example) -> str | None:
     """The option that a text chooses, or the part of the text that the dataset's own pattern finds."""
-    return chosen(rows.matched_text(text, example), example)
+    matched = rows.matched_text(text, example)
+    return rows.named_by(chosen(matched, example), text, matched, example)
 
 
 def score(answer: str | None, example: Example) -> Score:
@@ -114,6 +116,9 @@ def display(answer: str | None, example: Example) -> str:
 
 # Reading the letter
 
+Reader = Callable[[str, list], Read | None]
+PROSE = rules(surely=_SURELY)["prose"]
+
 
 @own_reply
 def chosen(text: str, example: Example) -> str | None:
@@ -128,9 +133,10 @@ def chosen(text: str, example: Example) -> str | None:
     choices = [plain(f"A {choice}")[2:] for choice in example["choices"]]
     shown = plain(text)
     if letter := _same_text(shown, choices):
-        return letter  # also where it speaks of a confidence
+        return Read.of(letter, WHOLE, "same text")  # also where it speaks of a confidence
     before_cjk = rf"(?<![A-Za-z])([{letters(choices)}])(?=[\u3040-\u9fff\uac00-\ud7af])"  # Bです
-    for statement in statements(re.sub(before_cjk, r"\1 ", shown), short=False):
+    for said in statements(re.sub(before_cjk, r"\1 ", shown), short=False):
+        statement: str = said
         text_lines = lines(statement)
         if (
             len(text_lines) == 1
@@ -145,7 +151,7 @@ def chosen(text: str, example: Example) -> str | None:
             own = re.escape(choices[NINTH - 1].strip()) or "(?!)"
             statement = re.sub(_PRONOUN.format(own=own), "we", statement)
         if letter := _read(statement, choices):
-            return letter
+            return Read.of(letter, said.by, letter.by)
     return None
 
 
@@ -172,18 +178,22 @@ def _without_values(text: str, choices: list) -> str:
     return text
 
 
-def _read(text: str, choices: list) -> str | None:
+def _read(text: str, choices: list) -> Read | None:
+    """The letter of an option, with the name of the form that names it."""
     text_lines = lines(text)
     every = letters(choices)
     if not text_lines:
         return None
     # Full texts come before letters: "C. difficile" can be an option, and "A only" begins with a
     # letter.
-    readers = (_same_text, _leading_text, _leading_letter, _named_letter)
+    readers: tuple[Reader, ...] = (_same_text, _leading_text, _leading_letter, _named_letter)
     discussed = {
         line[1] for line in map(re.compile(rf"\(?([{every}])[).:]\s+\S").match, text_lines) if line
     }
-    opening = [read(text_lines[0], choices) for read in readers] if len(discussed) < 2 else []
+    if len(discussed) < 2:
+        for read in readers:
+            if letter := read(text_lines[0], choices):
+                return letter
     # A letter alone on the last line, after the reasoning, or the one that a last line like
     # 'Therefore, ...' names.
     alone = re.fullmatch(rf"\W*([{every}])\W*", text_lines[-1])
@@ -191,29 +201,29 @@ def _read(text: str, choices: list) -> str | None:
     concluded = (
         _named_letter if re.match(concluding, text_lines[-1], re.IGNORECASE) else _leading_text
     )
-    last = alone[1] if alone else concluded(text_lines[-1], choices)
-    named = next(
-        (letter for letter in [*opening, last, _named_letter(text, choices)] if letter), None
-    )
-    return (
-        named
-        if named or re.search(rf"\b[{every}][).:]\s", text)
-        else _contained_text(text, choices)
-    )
+    last = Read.of(alone[1], "letter alone") if alone else concluded(text_lines[-1], choices)
+    if named := last or _named_letter(text, choices):
+        return named
+    if re.search(rf"\b[{every}][).:]\s", text):
+        return None
+    return _contained_text(text, choices)
 
 
-def _same_text(line: str, choices: list) -> str | None:
+def _same_text(line: str, choices: list) -> Read | None:
     form = squeeze(line)
     if form.upper() in line and form.upper() in letters(choices):
         return None  # 'C' is the requested letter, even if some option's text is 'C'
     same = [i for i, choice in enumerate(choices) if choice.strip() == line]
     if not same and len(line) <= LONGEST and (value := to_number(line)):
         # .50 is 0.5
-        return _single([i for i, choice in enumerate(choices) if to_number(choice) == value])
+        return _single(
+            [i for i, choice in enumerate(choices) if to_number(choice) == value], "same number"
+        )
     same = same or [i for i, choice in enumerate(choices) if form and squeeze(choice) == form]
     return _single(
         same
-        or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)]
+        or [i for i, choice in enumerate(choices) if _bare(form) and _bare(choice) == _bare(form)],
+        "same text",
     )
 
 
@@ -224,7 +234,7 @@ def _bare(text: str) -> str:
     return re.sub(r"\s", "", squeeze(text)).lstrip("~\u2248")
 
 
-def _leading_text(line: str, choices: list) -> str | None:
+def _leading_text(line: str, choices: list) -> Read | None:
     """The option whose text opens a line and is set off there: 'No. They are ...', 'Likely no'; not
     'No. 5', 'No one'.
     """
@@ -235,10 +245,10 @@ def _leading_text(line: str, choices: list) -> str | None:
         for i, choice in enumerate(choices)
         if re.search(r"[^\W\d_]{2}", choice)
     )
-    return _single([i for i, words in worded if words == form])
+    return _single([i for i, words in worded if words == form], "first text")
 
 
-def _leading_letter(line: str, choices: list) -> str | None:
+def _leading_letter(line: str, choices: list) -> Read | None:
     """The letter that opens a line: 'B', '(B) Paris', 'B: Paris', 'B Paris', 'B because ...'; not
     'A company ...'.
     """
@@ -258,29 +268,19 @@ def _leading_letter(line: str, choices: list) -> str | None:
         r"[-\u2013\u2014=(]|because|since|is (?:the )?(?:correct|right|best)|です|だ|입니다|이다|है",
         rest,
     )
-    return (
-        letter
-        if match[2] or reason or not rest or (own and rest.casefold().startswith(own))
-        else None
-    )
+    chosen = match[2] or reason or not rest or (own and rest.casefold().startswith(own))
+    return Read.of(letter, "first letter") if chosen else None
 
 
-def _named_letter(text: str, choices: list) -> str | None:
+def _named_letter(text: str, choices: list) -> Read | None:
     """The one letter that prose marks as an option: 'option B', 'I choose B', 'B is correct', 'so
     B', 'it is B', '(B)'.
     """
-    letter = f"([{letters(choices)}])"
-    marks = (
-        rf"\b(?i:option|choice|letter|answer|choose|select|pick|go with)\s+(?:(?:is|-)\s+)?[(\"']*{letter}(?![\w'])(?!\s+[a-z])",
-        rf"\b(?i:(?:it|that|this)(?:'s|\s+is|\s+must\s+be|\s+would\s+be))\s+(?i:{_SURELY}\s+)?[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"(?:^|[\s,;])(?i:so|therefore|thus|hence|but)\b,?\s+[(\"']*{letter}(?=\W*$|[.,;:)](?:\s|$))",
-        rf"\b{letter}(?:[)\"']+\s+[^.,;()]{{1,60}}|[)\"']*)\s+is\s+(?:the\s+)?(?:correct|right|best|answer)\b",
-        rf"\b(?i:is:?|must be)\s+{letter}(?:[).:]\s|\W*\Z)",
-        rf"[(\[]{letter}[)\]]",
-        rf"[:】]\s*[(\"']*{letter}[)\"'.]*\s*\Z",
-    )
-    named = (set(re.findall(mark, text)) for mark in marks)
-    return next((matches.pop() for matches in named if len(matches) == 1), None)
+    for row in PROSE:
+        matches = {*re.findall(row.pattern.replace("«letter»", f"([{letters(choices)}])"), text)}
+        if len(matches) == 1:
+            return Read.of(matches.pop(), row.name)
+    return None
 
 
 def _several(line: str, choices: list) -> bool:
@@ -325,7 +325,7 @@ def _without_echo(text: str, choices: list) -> str:
     return f"{text[:start]}\n{text[end:]}" if count > 1 else text
 
 
-def _contained_text(text: str, choices: list) -> str | None:
+def _contained_text(text: str, choices: list) -> Read | None:
     """The one option whose text the answer contains, or that begins with the answer (cut off by the
     token budget).
     """
@@ -346,10 +346,12 @@ def _contained_text(text: str, choices: list) -> str | None:
                 i
                 for i in held
                 if not any(texts[i] != texts[j] and texts[i] in texts[j] for j in held)
-            ]
+            ],
+            "text in it",
         )
     return _single(
-        [i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)]
+        [i for i, option in enumerate(texts) if len(form) >= 8 and option.startswith(form)],
+        "beginning of a text",
     )
 
 
@@ -364,5 +366,5 @@ def _affirmed(option: str, form: str) -> bool:
     return False
 
 
-def _single(indices: list[int]) -> str | None:
-    return chr(ord("A") + indices[0]) if len(indices) == 1 else None
+def _single(indices: list[int], form: str) -> Read | None:
+    return Read.of(chr(ord("A") + indices[0]), form) if len(indices) == 1 else None

@@ -21,6 +21,7 @@ from orce.artefacts.records import Example, Score
 from orce.artefacts.tables import Row
 from orce.errors import BadInput
 from orce.tasks import rows, sources, values
+from orce.text import Read
 from orce.text.marks import ascii_signs, lines, own_reply, plain, statements, unpunctuated
 
 ANSWER_KIND = "short answer"
@@ -139,10 +140,15 @@ def extract(text: str, example: Example) -> str | None:
                     itemgetter(1), zip(bare[1:], marked[1:], strict=True)
                 )
             ]
+            form = "list after a colon"
+        elif len(text_lines) > 1 and all(marked):
+            bullets = bare
+            form = "list"
         else:
-            bullets = bare if len(text_lines) > 1 and all(marked) else text_lines[:1]
+            bullets = text_lines[:1]
+            form = "first line"
         if answer := "; ".join(map(trim, bullets)):
-            return answer
+            return Read.of(answer, statement.by, form)
     return None
 
 

@@ -25,7 +25,7 @@ from typing import Any
 from orce.artefacts.records import Example, Score
 from orce.errors import BadInput
 from orce.tasks import drop, rows
-from orce.text import render
+from orce.text import Read, render
 from orce.text.extract import number, to_number
 from orce.text.marks import ascii_signs, own_reply, plain, statements, unpunctuated
 
@@ -106,12 +106,14 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
 
 def extract(text: str, example: Example) -> str | None:
     """The answer that a text states, or None; for numeric equality the number, in canonical form."""
-    text = rows.matched_text(text, example)
+    matched = rows.matched_text(text, example)
     if example.get("equality") == "numeric":
-        return number(text, conclusion=True)
-    if example.get("equality") == "math-verify":
-        return _expression(text)
-    return drop.extract(text, example)
+        answer = number(matched, conclusion=True)
+    elif example.get("equality") == "math-verify":
+        answer = _expression(matched)
+    else:
+        answer = drop.extract(matched, example)
+    return rows.named_by(answer, text, matched, example)
 
 
 def score(answer: str | None, example: Example) -> Score:
@@ -232,7 +234,8 @@ def _expression(text: str) -> str | None:
     one.
     """
     *stated, whole = statements(plain(text))
-    last = [] if getattr(text, "cut", False) else reversed(whole.splitlines())
+    last = [] if getattr(text, "cut", False) else whole.splitlines()[::-1]
+    last = [Read.of(line, whole.by) for line in last]
     for statement in (
         statement for statement in [*stated, *last] if len(statement) <= LONGEST_EXPRESSION
     ):
@@ -243,10 +246,10 @@ def _expression(text: str) -> str | None:
         formulas = list(_DELIMITED.finditer(answer))
         if len(formulas) > 1 and formulas[-1].end() == len(answer):
             answer = _bare(formulas[-1][0]).strip()
-        if answer and (
-            _parsed(answer) or (statement in stated and len(answer.split()) <= LONGEST_NAME)
-        ):
-            return answer
+        if answer and _parsed(answer):
+            return Read.of(answer, statement.by, "expression")
+        if answer and statement in stated and len(answer.split()) <= LONGEST_NAME:
+            return Read.of(answer, statement.by, "name")
     return None
 
 

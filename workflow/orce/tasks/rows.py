@@ -16,7 +16,7 @@ from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.tasks import options, sources
 from orce.tasks.values import accepted_answers, as_list, is_blank, required_text
-from orce.text import render
+from orce.text import Read, read_by, render
 from orce.text.marks import own_marks
 
 UNNUMBERED = ", or leave out fields.id to number the rows"
@@ -233,3 +233,11 @@ def matched_text(text: str, example: Example) -> str:
         return own_marks(text, example.get("answer_marks", []))
     *_, last = [None, *re.finditer(example["answer_pattern"], text)]
     return next(filter(None, [*last.groups(), last[0]]), "") if last else ""
+
+
+def named_by(answer: str | None, text: str, matched: str, example: Example) -> str | None:
+    """An answer that was read in the matched text, with the name of the data set's own key that found that in the text."""
+    own = "answer_pattern" in example
+    if answer is None or not (own or matched != text):
+        return answer
+    return Read.of(answer, "answer_pattern" if own else "answer_marks", read_by(answer) or "")

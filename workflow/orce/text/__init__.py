@@ -3,8 +3,11 @@ model's replies, with their tables, NAME.csv."""
 
 import csv
 import re
+from collections.abc import Sequence
 from functools import cache
+from itertools import groupby
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -33,6 +36,41 @@ def table(name: str) -> list[dict[str, str]]:
         return [*csv.DictReader(file)]
 
 
+class Rule(NamedTuple):
+    """A row of a table of reading rules. example: a text that it reads; result: what is read there, empty for nothing.
+
+    new: of a rewriting, what takes the place of its match.
+    """
+
+    name: str
+    pattern: str
+    example: str
+    result: str
+    new: str = ""
+
+
+def rules(**fragments: str) -> dict[str, list[Rule]]:
+    """The rows of rules.csv by their kind, in their order. fragments: what stands for «NAME» in patterns, new and results."""
+
+    def filled(text: str) -> str:
+        return re.sub("«([^»]+)»", lambda name: fragments.get(name[1], name[0]), text)
+
+    by_kind: dict[str, list[Rule]] = {}
+    for kind, rows in groupby(table("rules"), key=lambda row: row.pop("kind")):
+        by_kind[kind] = []
+        for row in rows:
+            parts = {
+                key: row[key] if key in ("name", "example") else filled(row[key]) for key in row
+            }
+            by_kind[kind].append(Rule(**parts))
+    return by_kind
+
+
+def either(rows: Sequence[Rule]) -> str:
+    """A pattern that matches where one of the rows does, the first that does."""
+    return "|".join(f"(?:{row.pattern})" for row in rows)
+
+
 @cache
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
     """A pattern, compiled as it is first used: a dry run imports the readers and reads nothing.
@@ -40,3 +78,23 @@ def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
     It is kept, while the 512 patterns that `re` keeps make room for those of each question's options.
     """
     return re.compile(pattern, flags)
+
+
+class Read(str):
+    """A text that was read in another one. by: the names of the rules that read it, the mark first (orce.text.marks)."""
+
+    by: str
+
+    @classmethod
+    def of(cls, text: str, *by: str) -> Self:
+        made = cls(text)
+        made.by = ": ".join(by)
+        return made
+
+
+BY_TASK = "task"  # in place of a rule's name, where a task read the answer by itself
+
+
+def read_by(answer: str | None) -> str | None:
+    """The names of the rules that read an answer, or BY_TASK; None for an unread answer."""
+    return None if answer is None else getattr(answer, "by", BY_TASK)

@@ -1,16 +1,18 @@
 """Reading what language models write: numbers, stated confidences, guesses. Used by tasks and methods.
 
-Every parser takes free text and returns None (or an empty list) where the text does not state the value. A parser never
-guesses: a misread answer would count as the model's own error, while an unreadable text is counted as unreadable.
+The forms are rows of rules.csv, each with an example and what is read there. A parser takes free text and returns None
+(or an empty list) where the text does not state the value. It never guesses: a misread answer would count as the model's
+own error, while an unreadable text is counted as unreadable.
 """
 
 import re
 import unicodedata
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import pairwise
 from math import gcd
 
-from orce.text import compiled, table
+from orce.text import Read, compiled, either, rules, table
 from orce.text.marks import ascii_signs, lines, own_reply, plain, squeeze, statements
 
 __all__ = [
@@ -23,64 +25,85 @@ __all__ = [
 UNREAD = "\x04_"  # in place of a number that cannot be read whole
 SPELLED = "\x05"  # before a number that was written in words
 LONGEST = 100  # digits of a number
+_NUMBERS = table("numbers")
 _VALUES, _SCALES, _PARTS, _SIGNS, _MAGNITUDES = (
-    {row["word"]: int(row["value"]) for row in table("numbers") if row["kind"] == kind}
+    {row["word"]: int(row["value"]) for row in _NUMBERS if row["kind"] == kind}
     for kind in ("small", "scale", "part", "sign", "magnitude")
 )
 _WORD = rf"(?:{'|'.join([*_VALUES, *_SCALES])})"
-_SPOKEN = rf"(?:{_WORD}|an?(?=[ ](?:{'|'.join([*_SCALES, *_PARTS])})\b))(?:(?:[ -]|[ ]and[ ]){_WORD}){{0,20}}\b"
-_SUPERSCRIPTS = "⁻?[⁰¹²³⁴-⁹]{1,3}"
+_ARTICLE = rf"an?(?=[ ](?:{'|'.join([*_SCALES, *_PARTS])})\b)"
+_SPOKEN = rf"(?:{_WORD}|{_ARTICLE})(?:(?:[ -]|[ ]and[ ]){_WORD}){{0,20}}\b"
 _SPACED = r"\d{1,3}(?:[ ]\d{3})+(?:,\d+)?(?![\d-]|[.,:]\d)\b"
-_NUMERAL = rf"(?i)(?<!\w)(?:(?P<written>{_SPACED}|\d(?:[\d.,'_:]*\d)?|(?<!\.)\.\d+)|(?P<spoken>{_SPOKEN})|(?P<vulgar>[¼-¾⅐-⅞]))"
+_WRITTEN = rf"{_SPACED}|\d(?:[\d.,'_:]*\d)?|(?<!\.)\.\d+"
+_NUMERAL = rf"(?i)(?<!\w)(?:(?P<written>{_WRITTEN})|(?P<spoken>{_SPOKEN})|(?P<vulgar>[¼-¾⅐-⅞]))"
+_D = r"\d++(?:\.\d++)?+"
+_OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
+# The rows of each kind, in the order in which they are tried:
+# rewriting, continued, undecided   in `digits`: before the numbers of a text, with what goes on after one, after all of them
+# after, none, form                 in `_number_of_line`
+# bound, beside, scaled, rated      what makes a number no confidence: words and signs before it, alternatives and errors
+#                                   beside it, and, where it has no unit, another scale than to 100
+RULES = rules(
+    number=_D,
+    unread=UNREAD,
+    operation=_OPERATION,
+    word=_WORD,
+    digit="|".join([*_VALUES][:10]),
+    part="|".join(_PARTS),
+    **{"part of digits": "|".join([*_PARTS][1:])},
+    sign="".join(_SIGNS),
+    magnitude="|".join(_MAGNITUDES),
+    superscripts="⁻?[⁰¹²³⁴-⁹]{1,3}",
+    money=r"USD|EUR|GBP|CHF|JPY|INR|AUD|CAD|CNY|RMB|Rs\.?",
+    to=r"\s*(?:-|\u2013|to|and|through)\s*",
+)
 # Thousands or lakhs, and the sign before decimals. "1.250" has decimals, since a point may begin them.
 _GROUPED = (
-    (r"[1-9]\d{0,2}(?:,\d{3})+", r"\."), (r"[1-9]\d?(?:,\d\d)*,\d{3}", r"\."), (r"[1-9]\d{0,2}(?:\.\d{3})+", ","),
-    (r"[1-9]\d{0,2}(?:['_]\d{3})+", r"\."), (r"[1-9]\d{0,2}(?: \d{3})+", "[.,]"),
-)  # fmt: skip
-# What goes on with a number, and its value then; None where the whole is no number that can be read.
-_CONTINUED = (
-    # 2 1/2
-    (r"[ ]?([¼-¾⅐-⅞])|[ ]([1-9]\d?/[1-9]\d{0,2})(?![\d/]|[ ]?[-+*×÷=])", lambda value, ratio: value + _ratio(ratio)),
-    (r"[ ]and[ ]a[ ](half)\b", lambda value, _: value + Decimal("0.5")),
-    (rf"[ ]point((?:[ ](?:{'|'.join([*_VALUES][:10])}))+)\b", lambda value, words: value + Decimal(f".{''.join(str(_VALUES[word]) for word in words.lower().split())}")),
-    # two thirds, 2 thirds
-    (rf"(?<=[a-z])[ -]({'|'.join(_PARTS)})s?(?![\w-])|[ ]({'|'.join([*_PARTS][1:])})s(?![\w-])",
-     lambda value, fraction: value / _PARTS[fraction.lower()]),
-    (rf"e([-+]?\d+)(?!\w)|[ ]?[x*×·⋅][ ]?10(?:[ ]?\^[ {{(]*([-+]?\d{{1,2}})[}})]*|({_SUPERSCRIPTS}))(?!\d)",
-     # 1.2e3, 1.2 * 10^3
-     lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None),
-    (rf"[ ]?\^[ {{(]*(-?\d{{1,3}})[}})]*(?!\.?\d)|({_SUPERSCRIPTS})", lambda value, power: value ** int(power) if len(power) < 3 and value else None),
-    *[(rf"(?-i:([{''.join(_SIGNS)}]))(?![A-Za-z\d])|[ -]?({'|'.join(_MAGNITUDES)})s?(?![^\W\d_])",
-       # 2.5M, a hundred thousand
-       lambda value, word: value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()]))] * 2,
-    # 3π, 3x, 5 ± 1, 0.(3), three quarters, 5 below zero, 3 out of 5, 2 million 500: another number than the one before.
-    ((r"""[ ]?[*×·]?[ ]?(?:√|π|\\?(?:sqrt|pi)\b)|(?-i:[xyznie])(?!\w)|[ ]?\^|<sup>\d|[ ]?(?:±|\+/-)|\.?\\overline|\.\(\d|[ ](?-i:[MB])(?=[\s.,;)]|\Z)"""
-     r"""|[ ](?:hundred|thousand)ths?\b|(?<=[a-z])[ -]quarters?\b|[ ](?:degrees?[ ])?(?:[CF][ ])?below[ ](?:zero|0)|[ ]out[ ]of[ ]\d|(?<=[a-z])[ ]\d"""),
-     lambda value, _: None),
-)  # fmt: skip
+    (r"[1-9]\d{0,2}(?:,\d{3})+", r"\."),
+    (r"[1-9]\d?(?:,\d\d)*,\d{3}", r"\."),
+    (r"[1-9]\d{0,2}(?:\.\d{3})+", ","),
+    (r"[1-9]\d{0,2}(?:['_]\d{3})+", r"\."),
+    (r"[1-9]\d{0,2}(?: \d{3})+", "[.,]"),
+)
+
+
+def _with_digits(value: Decimal, words: str) -> Decimal:
+    return value + Decimal(f".{''.join(str(_VALUES[word]) for word in words.lower().split())}")
+
+
+def _times_ten(value: Decimal, power: str) -> Decimal | None:
+    return value.scaleb(int(power)) if len(power) < 4 else None
+
+
+def _raised(value: Decimal, power: str) -> Decimal | None:
+    return value ** int(power) if len(power) < 3 and value else None
+
+
+def _magnified(value: Decimal, word: str) -> Decimal:
+    return value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()])
+
+
+# The value of a number with what goes on with it, by the row's name. After any other row the whole is no number that can
+# be read: 3π, 3x, 5 ± 1.
+_CHANGES: dict[str, Callable[[Decimal, str], Decimal | None]] = {
+    "and a fraction": lambda value, ratio: value + _ratio(ratio),
+    "and a half": lambda value, _: value + Decimal("0.5"),
+    "point and digits in words": _with_digits,
+    "parts": lambda value, part: value / _PARTS[part.lower()],
+    "power of ten": _times_ten,
+    "power": _raised,
+    "magnitude": _magnified,
+    "magnitude of a magnitude": _magnified,
+}
 _NOT_AFTER = r"(?:√|sqrt|log|ln|sin|cos|tan|±|\+/-)[ ]?[({]*\Z"
 _NEGATIVE = (
     r"(?i)(?:((?:^|[:=(\"'\n]|\b(?:is|was|equals|be|of|at|about))\s*)minus|\bnegative)[ ]+\Z"
 )
-_UNITS = (("years?|months?|weeks?|days?|hours?|hrs?|h|minutes?|mins?", "months?|weeks?|days?|hours?|minutes?|mins?|min|m|seconds?|secs?|s"),
-          ("feet|foot|ft", "inch(?:es)?|in"), ("pounds?|lbs?", "ounces?|oz|pence"), ("dollars?|euros?|", "cents?"), ("m|metres?|meters?", "cm"), ("kg", "g"))  # fmt: skip
-_D = r"\d++(?:\.\d++)?+"
-_COMPOUND = "|".join(
-    rf"(?<![\w.]){_D}\s?(?:{large})\.?,?\s*(?:and\s+)?{_D}\s?(?:{small})\b"
-    for large, small in _UNITS
-)
-# Rewritten before and after the numbers of a text are: what LaTeX writes, and alternatives, ranges and sums of units.
-_MONEY = r"USD|EUR|GBP|CHF|JPY|INR|AUD|CAD|CNY|RMB|Rs\.?"
-_LATEX = (
-    # "£3m", "5m USD", "3 mil": millions, metres or a thousandth of an inch
-    (rf"(?:\\?\$|[€£¥₠-⃀]|\b(?:{_MONEY}))\s?\d[\d.,]*+\s?(?:MM|mm?|mill?|mln|bl?|tn?|cr)\b", UNREAD),
-    (rf"(?<![\w.,])\d[\d.,]*+\s?(?:(?:mill?|mln|tn)\b|(?:mm?|b)\s(?:{_MONEY}|dollars?|euros?|pounds?)\b)", UNREAD),
-    (r"\{,\}", ","), (r"\\[,;: ]|~", " "), (r"(?<=\d) : (?=\d)", ":"), (r"\\(?:times|cdot)\b", "×"), (r"\\div\b", "÷"), (r"\\sqrt\b", "√"), (r"\\pi\b", "π"), (r"\\pm\b", "±"),
-    (r"\\[dt]?frac\s?(?:\{(\d+)\}\s?\{(\d+)\}|(\d)(\d))", r" \1\3/\2\4"), (r"\\[dt]?frac\b", UNREAD),
-    (r"(= ?\d+) ?[-+*/x×÷]\Z", r"\1"), (r"((?<![^\s(=:])-)?(?:\\?\$|[€£¥₠-⃀])", r" \1"), (r"(?<=[^\W\d_])\^[{(]?-?\d+[)}]?", ""),
-)  # fmt: skip
-_RANGE = rf"\bbetween\s+\x05?{_D}\s+and\s+\x05?{_D}|(?<![\w.])(?<!from )(?<!from  )\x05?{_D}([ ]?%)?\s+(?:to|or)\s+\x05?-?{_D}(?(1)|(?![ ]?%))"
-_UNDECIDED = f"(?i){_RANGE}|{_COMPOUND}"
+
+
+def _any_of(kind: str) -> re.Pattern:
+    """Matches where one of the rows of a kind does."""
+    return compiled(either(RULES[kind]), re.IGNORECASE)
 
 
 def _ascii(written: str) -> str:
@@ -136,9 +159,13 @@ def _whole(match: re.Match, comma: bool) -> tuple[str, int]:
             _spoken(match[0]) if match["spoken"] else _ratio(match[0]) if match["vulgar"] else None
         )
         value = _written(match[0], comma) if match["written"] else read
-    for continuation, change in _CONTINUED:
-        if value is not None and (more := compiled(continuation, re.IGNORECASE).match(text, end)):
-            value, end = change(value, _ascii(next(filter(None, more.groups()), ""))), more.end()
+    for row in RULES["continued"]:
+        if value is None:
+            break
+        if more := compiled(row.pattern, re.IGNORECASE).match(text, end):
+            change = _CHANGES.get(row.name)
+            value = change(value, _ascii(next(filter(None, more.groups()), ""))) if change else None
+            end = more.end()
     before, after = text[max(0, match.start() - 8) : match.start()], text[end : end + 1]
     pair = "," in match[0] and before.endswith("(") and after == ")"
     unread = value is None or pair or after.isdecimal() or compiled(_NOT_AFTER).search(before)
@@ -151,8 +178,8 @@ def digits(text: str, comma: bool = True) -> str:
 
     UNREAD stands for one that cannot be read whole, a range among them; SPELLED comes before one in words.
     """
-    for latex, new in _LATEX:
-        text = compiled(latex).sub(new, text)
+    for row in RULES["rewriting"]:
+        text = compiled(row.pattern).sub(row.new, text)
     if not text.isascii():
         text = re.sub(r"(?![0-9])\d", lambda digit: str(unicodedata.digit(digit[0])), text)
     made, end = [], 0
@@ -162,7 +189,7 @@ def digits(text: str, comma: bool = True) -> str:
             signed = compiled(_NEGATIVE).search(before, max(0, len(before) - 30))
             value, end = _whole(match, comma)
             made += [f"{before[: signed.start()]}{signed[1] or ''}-" if signed else before, value]
-    return compiled(_UNDECIDED).sub(
+    return _any_of("undecided").sub(
         UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-")
     )
 
@@ -178,21 +205,13 @@ def to_number(text: str) -> str | None:
 
 # Numbers that a text gives as its answer, after `digits`
 
-_OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
-# The number that begins a text, if it is more than the first part of an expression, of alternatives or of a time of day.
-_LEADING = rf"(?i)[\s:(\"'~≈]*+\x05?(-?[ ]{{0,2}}{_D}|{UNREAD})(?!\.?\d|:\d)(?!{_OPERATION})"
-_FRACTION = r"[\s:(\"']*+(-?) ?((\d+)/(\d+))(?: (?!of\b)[^\W\d_]+){0,2}[\s.)\"']*\Z"
+_FORMS = {row.name: row for row in RULES["form"]}
 _LISTED = r"(?:[,;&]|\s+and\s)\s*[-\x05]*\d"  # "2, 3" is none of the two
 # Where a conclusion begins in a line.
 _SO = r"(?<=[.!?])\s+(?=(?:Therefore|Thus|Hence|So|In total)\b)|,\s+(?=so\b(?! that))"
 # "$5 each, so $15 in total" begins with another number than it concludes with.
 _RATE = rf"(?i)[\s:(\"'~≈]*+\x05?{_D}\s+(?:[^\W\d]+\s+)?(?:each|apiece|per|for\s+{_D})\b"
-_RESULT = rf"\s*(-? ?{_D})(?!\.?\d|{_OPERATION})"
 _TIME = r"\b\d\d?:\d\d\b"
-_NUMBER = rf"(?<![\w.\x05])(?<![\d)]\s)-?{_D}|(?<![\w.\x05]){_D}|(?<!\x05){UNREAD}"
-# What a sentence says beside its answer, surely: 'needs 9 shelves for the 27 books (4 more)'; and probably: '$18 for 3 weeks'.
-_GIVEN = rf"(?i)\([^()]*\)|\b(?:so that|in order to|because|since)\b.*$|\b(?:the|all|remaining|other|each|every)\s+{_D}"
-_BESIDE = rf"(?i)\b(?:after|for|from|in|(?<!total )of|per|with)\s+(?:an?\s+)?{_D}"
 # A line that is a number and nothing else but a unit or a sign of currency.
 _ALONE = rf"[\s=\"'(]*-?[ ]?{_D}(?:[\s%.)\"']*|[ ]?[^\W\d]+[.]?)"
 
@@ -208,32 +227,35 @@ def number(text: str, conclusion: bool = False) -> str | None:
     does what follows a mark, if it calculates in place of beginning with a number.
     """
     *stated, whole = statements(digits(plain(text)))
-    results, marked = _results(whole) if conclusion else [], list[str]()
-    for block in map(lines, stated):
+    results = _results(whole) if conclusion else []
+    marked: list[tuple[str, str]] = []  # lines with the names of their marks
+    for statement in stated:
+        block = lines(statement)
         calculates = (
             conclusion and _lead("".join(block[:1])) is None and _results("\n".join(block[1:]))
         )
-        marked += block[::-1] if calculates else block
+        marked += [(line, statement.by) for line in (block[::-1] if calculates else block)]
     written = lines(whole)
     bare = _unlisted(written)
     if conclusion and bare and (bare[0] != written[0] or not re.fullmatch(_ALONE, bare[0])):
         bare = [] if getattr(text, "cut", False) else bare[::-1]
     ranks = {value: rank for rank, value in reversed([*enumerate(results)])}
-    for line in [*marked, *bare]:
+    for line, mark in [*marked, *((line, whole.by) for line in bare)]:
         if re.search(r"[\d\x04]", line):
             if conclusion and compiled(_RATE).match(line) and compiled(_SO).search(line):
                 return None
             said = compiled(_SO).split(line)[-1] if conclusion and _lead(line) is None else line
             value = _number_of_line(said, results, ranks)
             if value is not None:
-                return to_number(value)
+                read = to_number(value)
+                return None if read is None else Read.of(read, mark, value.by)
     return None
 
 
 def _results(text: str) -> list[str]:
     """The numbers on the right of '=', the last one first, without given ones ('cards = 52') before any calculation."""
     sides = [
-        (left.rsplit("\n", 1)[-1], compiled(_RESULT).match(right))
+        (left.rsplit("\n", 1)[-1], compiled(_FORMS["calculated"].pattern).match(right))
         for left, right in pairwise(text.split("="))
     ]
     sides = [
@@ -259,39 +281,37 @@ def _unlisted(text_lines: list[str]) -> list[str]:
     ]
 
 
-def _lead(text: str) -> str | None:
+def _lead(text: str) -> Read | None:
     """The number that begins a text; '' for one that cannot be read, None for a text that does not begin with a number."""
-    ratio, leading = compiled(_FRACTION).match(text), compiled(_LEADING).match(text)
+    ratio = compiled(_FORMS["fraction"].pattern).match(text)
+    leading = compiled(_FORMS["first"].pattern).match(text)
     if (
         ratio
         and len(ratio[0]) <= LONGEST
         and gcd(int(ratio[3]), int(ratio[4])) == 1
         and int(ratio[4])
     ):
-        return ratio[1] + _canonical(_ratio(ratio[2]))  # 36/2 is an expression
-    if leading:
-        return (
-            ""
-            if leading[1] == UNREAD or compiled(_LISTED).match(text, leading.end())
-            else leading[1].replace(" ", "")
-        )
-    return None
-
-
-def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str | None:
-    """The number that a line states; '' for one that cannot be read. Where a sentence has several, the first of `results`
-    among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'. ranks: the first place of each in `results`."""
-    if not compiled(_FRACTION).match(line) and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
+        # 36/2 is an expression
+        return Read.of(ratio[1] + _canonical(_ratio(ratio[2])), "fraction")
+    if not leading:
         return None
-    for sign in (r"=", r"\b(?:is|equals|makes|gives|to)\b"):
-        for stated in map(_lead, re.split(sign, line, flags=re.IGNORECASE)[:0:-1]):
+    listed = leading[1] == UNREAD or compiled(_LISTED).match(text, leading.end())
+    return Read.of("" if listed else leading[1].replace(" ", ""), "first")
+
+
+def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> Read | None:
+    """The number that a line states, with the name of its form; '' for one that cannot be read. Where a sentence has several,
+    the first of `results` among them: 'she pays $64 for 16 glasses' after '40 + 24 = 64'. ranks: the first place of each in
+    `results`."""
+    ratio = compiled(_FORMS["fraction"].pattern).match(line)
+    if not ratio and re.fullmatch(rf"{_D}(?:{_OPERATION})+\s*=?", line):
+        return None
+    for row in RULES["after"]:
+        for stated in map(_lead, re.split(row.pattern, line, flags=re.IGNORECASE)[:0:-1]):
             if stated is not None:
-                return stated
-    # "4 + 0 = undefined" and "1 is not a number" contain numbers but give none as the result.
-    if re.search(
-        r"=\s*[^\s\d]|\b(?:(?:is|are|was|were|do|does|did|can|could) ?not|not an?|undefined)\b",
-        line,
-    ):
+                return Read.of(stated, row.name)
+    # such a line contains numbers and gives none as its result
+    if re.search(either(RULES["none"]), line):
         return None
     leading = _lead(line)
     if leading is not None and not (results and results[0] in _numbers(line)):
@@ -300,22 +320,27 @@ def _number_of_line(line: str, results: list[str], ranks: dict[str, int]) -> str
     if re.search(rf"=\s*{_D}(?:{_OPERATION})+[\s=.]*$", line):
         return None
     # Nor do '36/2', '2:30'; '2:00' alone is 2.
-    hours = (
-        []
-        if (bare := compiled(_TIME).sub("", line)) and _numbers(bare)
-        else re.findall(r"\b(\d\d?):00\b", line)
-    )
+    bare = compiled(_TIME).sub("", line)
+    hours = [] if bare and _numbers(bare) else re.findall(_FORMS["hour"].pattern, line)
     line = re.sub(rf"(?<!\d){_D}(?:{_OPERATION})+", "", bare)
-    new = compiled(_GIVEN).sub(" ", line)
-    readings = [_numbers(compiled(_BESIDE).sub(" ", new)), _numbers(new), _numbers(line), hours]
-    for numbers in readings[:2]:
+    new = compiled(_FORMS["last but for what is given"].pattern).sub(" ", line)
+    others = compiled(_FORMS["last but for what is beside it"].pattern).sub(" ", new)
+    readings = {
+        "last but for what is beside it": _numbers(others),
+        "last but for what is given": _numbers(new),
+        "last": _numbers(line),
+        "hour": hours,
+    }
+    for numbers in [*readings.values()][:2]:
         if computed := [ranks[value] for value in numbers if value in ranks]:
-            return results[min(computed)]
-    return next((numbers[-1] for numbers in readings if numbers), None)
+            return Read.of(results[min(computed)], "calculated")
+    return next((Read.of(numbers[-1], form) for form, numbers in readings.items() if numbers), None)
 
 
 def _numbers(line: str) -> list[str]:
-    return ["" if value == UNREAD else value for value in compiled(_NUMBER).findall(line)]
+    return [
+        "" if value == UNREAD else value for value in compiled(_FORMS["last"].pattern).findall(line)
+    ]
 
 
 # Confidences
@@ -326,19 +351,6 @@ _PROBABILITY = rf"""(?ix)(?<![\w.,])(?<![\d.]e[-+])(?P<sign>-[ ]?)?
     (?P<range>[ ]?%?[ ]?(?:-|\u2013|to[ ])[ ]?\d+)?
     (?:[ ]?(?P<percent>%|per[ ]?cent\b)|[ ]?(?:/|out[ ]of)[ ]?(?P<scale>\d+))?
     (?!\w|[.,]\d)"""
-# After one of these words or signs, a number that follows 'Confidence:' is not the confidence: it belongs to a repeated
-# scale, to another field, to the explanation of a placeholder ('N, where N is 0'), to a negation or to a bound.
-_NO_VALUE = r"(?i)\b(?:answer|between|from|integer|number|question|option|step|where|not|least|most|more|less|over|under|above|below|up|point)\b|n't\b|[<>≤≥]"
-# Nor is a number with one of these after it: alternatives ('80 or 90'), an error ('85 \u00b1 5'), odds ('3:1', '1 in 3'), an angle,
-# the scale ('3 (1-5)').
-_NOT_ALONE = r"(?i)\s*%?\s*(?:(?:or|,|±|\+/-|:|in)\s*\d|°|\(\d+\s*(?:-|\u2013|to)\s*\d)"
-# Nor one without a unit before another scale than to 100 ('nine out of ten', '4 of 5'), a share, a power or the scale's ends.
-_OF_ANOTHER = r"""(?ix)\s*\(?\s*(?:out\s+of\s+(?!(?:100|(?:a|one)\s+hundred)\b)\w|(?:of|on)\s+(?!100\b)\d|stars?\b|(?:ten|fif|four)ths?\b
-    |thirds?\b|quarters?\b|halves\b|[x×*·]\s?10\b|\d+\s?=|max)"""
-# A text that rates 'on a scale of 1 to 5', '1-10 scale' or 'on a 7-point scale' has no number of 100.
-_TO = r"\s*(?:-|\u2013|to|and|through)\s*"
-_RATED = rf"""(?ix)\bscale\s+(?:of|from)\s+(?:\d+|{_WORD}){_TO}(?!1(?:00)?\b|(?:a|one)\ hundred)(?:\d|{_WORD}\b)
-    |\b\d+{_TO}(?!1(?:00)?\b)\d+\s+scale\b|\b(?:(?!100\b)\d+|{_WORD})[- ]point\s+(?:\w+\s+)?scale\b"""
 _OTHER_SCALE = (
     r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"  # "(1 to 10): 8" is not a percent
 )
@@ -351,10 +363,10 @@ def _probability(match: re.Match) -> float | None:
     A number with a decimal point and at most 1 is a probability ('0.85', '1.0'); every other number is a percentage.
     So the integer '1', stated on the scale from 0 to 100, is one percent and not certainty.
     """
-    if match["sign"] or match["range"] or compiled(_NOT_ALONE).match(match.string, match.end()):
+    if match["sign"] or match["range"] or _any_of("beside").match(match.string, match.end()):
         return None
     bare = match["percent"] is None and match["scale"] is None
-    if bare and compiled(_OF_ANOTHER).match(match.string, match.end()):
+    if bare and _any_of("scaled").match(match.string, match.end()):
         return None
     written = (match["value"] or "").replace(",", ".")
     value = Decimal(written) if written else _spoken(match["words"])
@@ -382,7 +394,7 @@ def confidence(text: str) -> float | None:
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
-    rated = compiled(_RATED).search(text)
+    rated = _any_of("rated").search(text)
     stated = [
         at
         for rest, at in read
@@ -422,7 +434,7 @@ def _near_start(text: str) -> re.Match | None:
     # "nine in ten": a number stands before it that is none of these
     bare = first["percent"] is None and first["scale"] is None
     other = bare and compiled(_NUMERAL).search(before)
-    return None if other or compiled(_NO_VALUE).search(before) else first
+    return None if other or _any_of("bound").search(before) else first
 
 
 # Answers with probabilities, for the prompting baselines

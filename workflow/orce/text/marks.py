@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from orce.text import compiled, table
+from orce.text import Read, Rule, compiled, rules, table
 
 # The text as it looks
 
@@ -108,49 +108,31 @@ def _reply(text: str) -> str:
 # Marks
 
 
-class Mark(NamedTuple):
-    """A form of announcing an answer: its pattern, a text that uses it, and the answer which that text states."""
-
-    name: str
-    pattern: str
-    example: str
-    answer: str = "18"
-
-
 # Found before markdown and LaTeX are taken away; the group `answer` is what the form encloses.
 _FIELDS = r"(?:final[ _]?)?(?:answer|choice|option|response|result|solution|output)"
-ENCLOSING = (
-    Mark("tag", rf"<{_FIELDS}>(?P<answer>.*?)(?:</{_FIELDS}>|\Z)", "<answer> 18 </answer> <confidence> 0.9 </confidence>"),
-    Mark("tokens", r"<\|begin_of_box\|>(?P<answer>.*?)(?:<\|end_of_box\|>|\Z)", "It is <|begin_of_box|>18<|end_of_box|>."),
-    Mark("box", r"\\(?:boxed|fbox)\s*\{(?P<answer>(?:[^{}]|\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\})*)\}\s*(?:\$|\\\)|\\\])?",
-         r"So $x = \boxed{\text{18}}$ in all."),
-    Mark("hashes", r"(?<!\S)####[ \t]*(?P<answer>[-$€£]?[ ]?\d[^\n]{0,30})$", "6 + 12 = <<6+12=18>>18 fruits.\n#### 18"),
-    Mark("call", r"""\banswer\(\s*["']?(?P<answer>(?<=["'])[^"\n]{1,80}?|[A-Z]\b|-?\d[\d.,]*)["']?\s*\)""",
-         'Thought: 6 * 3 = 18.\nAction: Answer("18")'),
-    Mark("field", rf"""["']{_FIELDS}["']\s*:\s*["']?(?P<answer>(?<=")(?:[^"\\\n]|\\.)*|(?<=')[^'\n]*|(?!null\b)[^\s"',}}\]\[{{]+)["']?""",
-         '{"reason": "6 * 3", "answer": "18", "confidence": 0.9}'),
-)  # fmt: skip
+ENCLOSING = rules(fields=_FIELDS)["enclosing"]
 
 # Of an option: "é a letra B", "es la opción B".
 _OPTION = r"(?-i:\s*(?:(?:a|o|e|la|el|il|die|de|option|opção|opción|opzione|letra|lettera|lettre|alternativa|optie)\ ){1,2}(?=[A-Z]\b))?"
 
 
-def _opening(name: str, noun: str, verb: str, pattern: str, example: str) -> Mark:
+def _opening(name: str, noun: str, verb: str, pattern: str, example: str) -> Rule:
     after = rf"(?:[:=】]|(?:{verb or '(?!)'})(?!\w)[:\s]?){_OPTION}"
-    return Mark(name, pattern or rf"(?<!\w)(?:{noun})\s*{after}", example)
+    return Rule(name, pattern or rf"(?<!\w)(?:{noun})\s*{after}", example, "18")
 
 
 # Found in plain text: only a colon, an equals sign or a form of 'to be' introduces an answer, "the answer depends on" does not.
 OPENING = [_opening(**row) for row in table("marks")]
 # Only where no option has this letter.
-SHORT = Mark("A:", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18")
+SHORT = Rule("A", r"(?-i:^[ \t]*A[ \t]*:)", "She has 6 * 3 = 18 left.\nA: 18", "18")
+WHOLE = "unmarked"  # names the reading of a whole text
 
 # a question that the model goes on to ask itself
 ASKED = r"^[ \t*#]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"
 # marks of a text that are looked at, the last ones: each may be compared with every option
 MOST = 1000
-# ends an enclosed answer (the control character "end of text", which no model writes)
-CLOSED = "\x03"
+# {what ends an enclosed answer: the name of its mark}; control characters, which no model writes
+CLOSED = {chr(0x0E + number): mark.name for number, mark in enumerate(ENCLOSING)}
 # How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
 # brackets, the search would take minutes.
 _NAMED = r"confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty"
@@ -170,15 +152,18 @@ CONFIDENCE = (
 )
 
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
-_OPEN = "|".join(mark.pattern for mark in OPENING)
-_MARKS = {True: f"{_OPEN}|{SHORT.pattern}", False: _OPEN}
-_END = "|".join([CLOSED, *CONFIDENCE, ASKED])
+# each in a group of its own: `_named` finds which it was
+_OPEN = "|".join(f"(?P<mark{number}>{mark.pattern})" for number, mark in enumerate(OPENING))
+_MARKS = {True: f"{_OPEN}|(?P<short>{SHORT.pattern})", False: _OPEN}
+_END = "|".join([f"[{''.join(CLOSED)}]", *CONFIDENCE, ASKED])
 _STATED = "|".join(CONFIDENCE)
 _OF_CONFIDENCE = r"(?i)\bconfidence\b[^\n]*$"
 # two answers of which neither is chosen alone
 _JOINED = r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*"
 _OPENS_FORMULA = r"(?:\$|\\\(|\\\[)[ \t\n]*\Z"
-_ENCLOSED = "(?ims)" + "|".join(mark.pattern.replace("?P<answer>", "") for mark in ENCLOSING)
+_ENCLOSED = "(?ims)" + "|".join(
+    mark.pattern.replace("?P<answer>", f"?P<{mark.name}>") for mark in ENCLOSING
+)
 
 
 def own_marks(text: str, words: Sequence[str]) -> str:
@@ -190,37 +175,54 @@ def own_marks(text: str, words: Sequence[str]) -> str:
 
 
 def opened(text: str) -> str:
-    """The text with each enclosed answer on a line of its own, after 'Answer:', and CLOSED after it.
+    """The text with each enclosed answer on a line of its own, after 'Answer:', and a sign of CLOSED after it.
 
     'Answer("A") or Answer("B")' are one answer, 'A or B': neither of the two was chosen.
     """
     made, end = [], 0
+    ends = {name: sign for sign, name in CLOSED.items()}
     for match in compiled(_ENCLOSED).finditer(text):
-        inside = next(filter(None, match.groups()), "").strip()
+        form = match.lastgroup or ""
+        inside = match[form].strip()
         between = compiled(_OPENS_FORMULA).sub("", text[end : match.start()])
         if compiled(_OF_CONFIDENCE).search(text[max(0, match.start() - 40) : match.start()]):
             made += [between, inside]
-        elif made[-1:] == [CLOSED] and (join := compiled(_JOINED).fullmatch(between)):
+        elif made and made[-1] in CLOSED and (join := compiled(_JOINED).fullmatch(between)):
             sign = ", " if join[1].lower() == "and" else " or "
-            made[-2:] = [f"{made[-2].rstrip()}{sign}{inside}\n", CLOSED]
+            made[-2] = f"{made[-2].rstrip()}{sign}{inside}\n"
         else:
-            made += [between, f"\nAnswer: {inside}\n", CLOSED]
+            made += [between, f"\nAnswer: {inside}\n", ends[form]]
         end = match.end()
     return "".join([*made, text[end:]])
 
 
-def statements(text: str, short: bool = True) -> list[str]:
+def statements(text: str, short: bool = True) -> list[Read]:
     """The parts of a plain text in the order in which they are searched for an answer: enclosed answers, the last one
     first; the text after each other mark, the last one first; then the whole text, without what it says of its confidence.
+    Each has the name of its mark, the last one WHOLE.
 
     short: whether 'A:' at the start of a line is a mark, and not the option A.
     """
     marks = list(compiled(_MARKS[short], _FLAGS).finditer(text))[-MOST:]
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
-    spans = [text[mark.end() : end] for mark, end in zip(marks, ends, strict=False)][::-1]
-    spans.sort(key=lambda span: CLOSED not in span)
-    end = compiled(_END, _FLAGS)
-    return [*(end.split(span, maxsplit=1)[0].strip() for span in spans), without_confidence(text)]
+    end_of_answer = compiled(_END, _FLAGS)
+    enclosed = []
+    opened = []
+    for mark, end in zip(marks, ends, strict=False):
+        span = text[mark.end() : end]
+        closing = re.search(f"[{''.join(CLOSED)}]", span)
+        said = end_of_answer.split(span, maxsplit=1)[0].strip()
+        if closing:
+            enclosed.append(Read.of(said, CLOSED[closing[0]]))
+        else:
+            opened.append(Read.of(said, _named(mark)))
+    return [*enclosed[::-1], *opened[::-1], Read.of(without_confidence(text), WHOLE)]
+
+
+def _named(mark: re.Match) -> str:
+    """The name of the row that a match of _MARKS is of."""
+    group = mark.lastgroup or ""
+    return SHORT.name if group == "short" else OPENING[int(group.removeprefix("mark"))].name
 
 
 def without_confidence(text: str) -> str:
