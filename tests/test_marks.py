@@ -22,7 +22,7 @@ from orce.llm.chat import statement
 from orce.llm.engines import Text
 from orce.settings.stage import Model, Source
 from orce.tasks import choice
-from orce.text import extract, marks
+from orce.text import either, extract, marks
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
@@ -57,6 +57,20 @@ def test_each_mark_reads_its_example(mark):
 def without_signs(text: str) -> str:
     """Of a text in which numbers have one form: without the sign before one that was written in words."""
     return text.replace(extract.SPELLED, "")
+
+
+@pytest.mark.parametrize("row", marks.BARED, ids=lambda row: row.name)
+def test_each_form_of_markup_is_taken_from_its_example(row, monkeypatch):
+    assert marks.plain(row.example) == row.result
+    monkeypatch.setattr(marks, "BARED", [other for other in marks.BARED if other != row])
+    assert marks.plain(row.example) != row.result, "by this row and by no other"
+
+
+@pytest.mark.parametrize("row", marks.STATED, ids=lambda row: row.name)
+def test_each_form_of_stating_a_confidence_is_taken_from_its_example(row):
+    assert marks.without_confidence(row.example) == row.result
+    others = [other for other in marks.STATED if other != row]
+    assert not re.search(either(others), row.example, re.IGNORECASE | re.VERBOSE)
 
 
 ROWS = extract.RULES

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from orce.text import Read, Rule, compiled, rules, table
+from orce.text import Read, Rule, compiled, either, rules, table
 
 # The text as it looks
 
@@ -108,9 +108,19 @@ def _reply(text: str) -> str:
 # Marks
 
 
+_ROWS = rules(
+    fields=r"(?:final[ _]?)?(?:answer|choice|option|response|result|solution|output)",
+    named=r"confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty",
+    abroad="confiance|Konfidenz|Sicherheit|confianza|confiança|fiducia|уверенность|置信度|信心|確信度",
+    unit=r"(?:\s?(?:-|–|to)\s?\d[\d.,]*)?\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+)",
+)
 # Found before markdown and LaTeX are taken away; the group `answer` is what the form encloses.
-_FIELDS = r"(?:final[ _]?)?(?:answer|choice|option|response|result|solution|output)"
-ENCLOSING = rules(fields=_FIELDS)["enclosing"]
+ENCLOSING = _ROWS["enclosing"]
+# How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
+# brackets, the search would take minutes.
+STATED = _ROWS["stated"]
+# Markup, in the order in which it is taken away.
+BARED = _ROWS["bared"]
 
 # Of an option: "é a letra B", "es la opción B".
 _OPTION = r"(?-i:\s*(?:(?:a|o|e|la|el|il|die|de|option|opção|opción|opzione|letra|lettera|lettre|alternativa|optie)\ ){1,2}(?=[A-Z]\b))?"
@@ -133,30 +143,12 @@ ASKED = r"^[ \t*#]*+(?:Q|Question)[ \t]*+\d*+[ \t]*+:"
 MOST = 1000
 # {what ends an enclosed answer: the name of its mark}; control characters, which no model writes
 CLOSED = {chr(0x0E + number): mark.name for number, mark in enumerate(ENCLOSING)}
-# How a text states its confidence. Signs before it are tried from their first one only: from each of ten thousand
-# brackets, the search would take minutes.
-_NAMED = r"confidence(?!\ (?:interval|limit|bound|band|region|set)s?\b)|certainty"
-_ABROAD = (
-    "confiance|Konfidenz|Sicherheit|confianza|confiança|fiducia|уверенность|置信度|信心|確信度"
-)
-_UNIT = r"(?:\s?(?:-|–|to)\s?\d[\d.,]*)?\s?(?:%|percent\b|/\s?\d+|out\ of\ \d+)"
-CONFIDENCE = (
-    # "Confidence (0-100): 85"; without a sign, what is a probability or ends its clause.
-    rf"""(?<![\s,;.(<\[*])[\s,;.(<\[*]*"?\b(?:(?:my|the|overall|with|and|a)\ ){{0,4}}
-        (?:(?:{_NAMED}|{_ABROAD})\b[^\n:=：>|\d(]{{0,30}}(?:\([^)\n]{{1,30}}\)|\d+\ ?(?:-|to|and)\ ?\d+)?[^\n:=：>|\d(]{{0,9}}[:=：>|][\s*]*
-            (?:[~\d.][\d.,]*(?:{_UNIT})?|(?:very\ )?(?:high|low|medium|moderate)\b|[a-z -]{{3,30}}\ percent\b)
-        |(?:{_NAMED})\b(?:\ (?:level|score|in|for|this|that|my|the|answer|is|of|at|about|around)\b){{0,6}}\s*
-            (?:~?\d[\d.,]*{_UNIT}|[01]?\.\d+|\d+(?=\s*(?:[.,;)\]\n]|\Z))))[)\]>*"]*(?:</confidence>)?(?:\.(?=\s*(?:\Z|<)))?""",
-    r"""(?<![\s,;.(])[\s,;.(]*(?:\b(?:and\ )?(?:I(?:'m|\ am|\ have)|with)\ )?(?:about\ |roughly\ )?(?<!\d)(?<!\d\.)(?<!are\ |\ be\ )\d+(?:\.\d+)?\ ?(?:%|percent)
-        \ (?:(?:sure|certain|confident)\b|(?:confidence|certainty)(?:\ in(?:\ (?:it|this|that|my|the|answer)){1,3})?(?=[\s.)]*(?:\n|\Z)))[)]?(?:\.(?=\s*(?:\Z|<)))?""",
-)
-
 _FLAGS = re.IGNORECASE | re.MULTILINE | re.VERBOSE
 # each in a group of its own: `_named` finds which it was
 _OPEN = "|".join(f"(?P<mark{number}>{mark.pattern})" for number, mark in enumerate(OPENING))
 _MARKS = {True: f"{_OPEN}|(?P<short>{SHORT.pattern})", False: _OPEN}
-_END = "|".join([f"[{''.join(CLOSED)}]", *CONFIDENCE, ASKED])
-_STATED = "|".join(CONFIDENCE)
+_STATED = either(STATED)
+_END = "|".join([f"[{''.join(CLOSED)}]", _STATED, ASKED])
 _OF_CONFIDENCE = r"(?i)\bconfidence\b[^\n]*$"
 # two answers of which neither is chosen alone
 _JOINED = r"(?i)[ \t#,]*\b(or|and)\b[ \t#]*"
@@ -234,14 +226,9 @@ def without_confidence(text: str) -> str:
 def plain(text: str) -> str:
     """The text as it looks, without thoughts, tokens, markdown and HTML emphasis, LaTeX boxes and answer tags."""
     text = opened(_reply(ascii_signs(text)).replace("\\%", "%"))
-    text = re.sub(r"\\(?:text|textbf|mathrm|mathbf)\{([^{}]*)\}", r"\1", text).replace("\\!", "")
-    text = re.sub(r"(?i)<(b|strong|em|i|u|mark|p|span)>([^<]{1,200})</\1>", r"\2", text)
-    # A heading "### Final Answer" says as much as "Answer:".
-    heading = r"^([ \t]*(?:#+[ \t][^\n]{0,30}\b|\*{0,2}(?:final )?)answer)[ \t*]*$"
-    text = re.sub(heading, r"\1:", text, flags=re.IGNORECASE | re.MULTILINE)
-    text = re.sub(r"(?<=\d)\*\*(?=\d)", "^", text)  # a power
-    text = re.sub(r"\*\*|__|`+|^[ \t]*#+[ \t]+", "", text, flags=re.MULTILINE)
-    return re.sub(r"(?<![\w*])\*(\S(?:[^*\n]*\S)?)\*(?![\w*])", r"\1", text).strip()
+    for row in BARED:
+        text = compiled(row.pattern).sub(row.new, text)
+    return text.strip()
 
 
 def lines(text: str) -> list[str]:
