@@ -22,8 +22,9 @@ demo: $(VENV)/.demo
 	$(BIN)/snakemake --workflow-profile workflow/profiles/demo --cores $(CORES) --prioritize $(FIRST) -- all
 	@$(BIN)/python tools/rows.py
 
+# The quick tests, and one of each promise (tests/promises.md); ORCE_TEST_ALL=1 make test: all of them, as in .ci/run.
 test: $(VENV)/.test
-	$(PYTEST)
+	$(PYTEST) $(if $(ORCE_TEST_ALL),,--promises)
 
 # Timings of this library beside the plain way (docs/performance.md); make bench ONLY="reward dry-run" runs some.
 .PHONY: bench

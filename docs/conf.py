@@ -29,7 +29,7 @@ linkcheck_retries = 3
 BAR = {
     "Use it": "which measure given grading server metrics",
     "Reproduce": "one-node slurm container engines one-cell outputs performance downloads choices glossary troubleshooting",
-    "Extend": "tutorial extending configuration architecture ../CONTRIBUTING ../CHANGELOG ../SECURITY",
+    "Extend": "tutorial extending configuration architecture removed ../CONTRIBUTING ../CHANGELOG ../SECURITY",
     "Findings": "evidence field evidence/real-questions evidence/laboratory evidence/smollm2 evidence/published evidence/items",
 }
 

@@ -58,6 +58,7 @@ def pytest_unconfigure():
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=4, help="how often test_kills.py kills the workflow")
     parser.addoption("--leased", type=int, default=100, help="how many jobs test_lease.py starts and kills")
+    parser.addoption("--promises", action="store_true", help="of the slow tests, those that promises.md names")
     parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
 
 
@@ -80,7 +81,25 @@ LONGEST = (
 )  # fmt: skip
 
 
-def pytest_collection_modifyitems(items):
+PROMISED = re.findall(r"\| `(test_\w+\.py::[^`]+)` \|", Path(__file__).with_name("promises.md").read_text())
+
+
+def promised(items) -> set:
+    """The first instance of each test that promises.md names, or the one that it names in brackets."""
+    first = {}
+    for item in items:
+        name = f"{item.path.name}::{item.name}"
+        first.setdefault(name, item)
+        first.setdefault(name.partition("[")[0], item)
+    return {first[name] for name in PROMISED if name in first}
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--promises"):
+        kept = promised(items)
+        left_out = [item for item in items if item.get_closest_marker("slow") and item not in kept]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in {*left_out}]
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
@@ -102,6 +121,10 @@ def pytest_terminal_summary(terminalreporter):
     noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
     if skipped := Counter(name for what, name in noted if what == "needs"):
         terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
+    if terminalreporter.config.getoption("--promises"):
+        terminalreporter.write_line(
+            f"One test of each promise (tests/promises.md); all of them: {needs.ALL}=1 make test"
+        )
 
 
 def cases(name: str) -> list:

@@ -24,7 +24,7 @@ from orce.artefacts import files
 from orce.config import check as configuration
 from orce.config import picking
 from orce.errors import BadInput
-from orce.llm.engines import openai
+from orce.llm.engines import openai, replies
 from orce.settings.schema import Config
 
 SECRET = "sk-hosted-0123456789"
@@ -237,7 +237,7 @@ USAGES = [
 def test_nonsense_in_place_of_counts_is_no_count(usage, run):
     code, _, manifest, _, _ = run(lambda body, _: (200, {"choices": [choice(town(body))], "usage": usage}))
     assert code == 0 and manifest["spent"] == {"requests": 24}
-    assert openai.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
+    assert replies.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
 
 
 WRONG = {

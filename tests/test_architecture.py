@@ -11,7 +11,7 @@ from pathlib import Path
 import finished_run
 import mutants
 import pytest
-from conftest import PROGRAMS, ROOT, program
+from conftest import PROGRAMS, PROMISED, ROOT, program
 
 from orce import stages
 
@@ -225,6 +225,13 @@ def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
     words = [PROGRAMS, "entered", LIBRARY, *argv]
     found = json.loads(program(sys.executable, *words, cwd=finished, check=True).stdout)
     assert 0 < found[0] <= limits[0] and found[0] < found[1] <= limits[1], found
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_every_promise_has_its_test(name):
+    file, _, test = name.partition("::")
+    assert f"def {test.partition('[')[0]}(" in (ROOT / "tests" / file).read_text()
+    assert PROMISED.count(name) == 1
 
 
 @pytest.mark.parametrize(("path", "name"), re.findall(r"\| `(orce/\S+\.py)`, `(\w+)` \|", PAGE))

@@ -19,7 +19,7 @@ def of_response(response: Any, method: str = "likelihood") -> float | None:
     logprobs=True; one that compares samples (agreement, consistency, semantic_entropy, ...) needs n of at least 2. The first
     choice is the answer. Raises BadInput for a response without what the method reads.
     """
-    from orce.llm.engines.openai import Trouble, texts_of
+    from orce.llm.engines.replies import Trouble, texts_of
 
     if not isinstance(response, dict) and not hasattr(response, "model_dump"):
         raise BadInput(

@@ -9,13 +9,11 @@ openai's own client would read a reply of any size and retry none that is broken
 import asyncio
 import concurrent.futures
 import contextlib
-import email.utils
 import functools
 import hashlib
 import http.cookiejar
 import itertools
 import json
-import operator
 import os
 import random
 import re
@@ -30,10 +28,17 @@ from msgspec import UnsetType
 from orce.errors import BadInput, printable
 from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
+from orce.llm.engines.replies import (
+    NO_ANSWER_LINE,
+    Trouble,
+    seconds_of,
+    texts_of,
+    tokens,
+    without_answer,
+)
 from orce.runtime import process
 from orce.runtime.process import say
 from orce.settings.stage import Source, from_mapping, to_mapping
-from orce.text.marks import after_thoughts, occurrences
 
 KEY = "OPENAI_API_KEY"
 ENDPOINT = "/chat/completions"  # below the server's address, which may be given with it
@@ -73,53 +78,8 @@ OF_AN_ACCOUNT = re.compile(
     r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE
 )
 NAMED = 20  # refused questions that are named one by one
-# Why a text ended, in the words of servers: at its budget, at a filter, or by an error.
-CUT = re.compile(r"length|max_(?:output_)?tokens", re.IGNORECASE)
-FILTERED = re.compile(
-    r"filter|refus|safety|recitation|sensitive|prohibited|blocklist|spii|toxic|guardrail",
-    re.IGNORECASE,
-)
-FAILED = re.compile(r"error|abort|fail|cancel|timeout|insufficient", re.IGNORECASE)
-WRITTEN = (
-    "text",
-    "output_text",
-)  # types of the parts of a content that are its text; the others are thoughts or calls
-# Where a message may have what is no answer, and what a reply without an answer then consists of.
-NO_ANSWER = {
-    "thoughts": ("reasoning_content", "reasoning"),
-    "calls": ("tool_calls", "function_call"),
-}
-NO_ANSWER_LINE = {
-    "thoughts": "has thoughts and no answer (is thinking off on a server that still parses thoughts?)",
-    "calls": "calls a tool and has no answer",
-    "empty": "ends without an answer",
-}
-# What tokens are compared without: white space, which they may lack or write in signs of its own, and pieces of characters.
-UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
-IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
-ROUNDING = 1e-6  # above zero, of a log-probability of 0
-LEAST = -9999.0  # in place of minus infinity, which no JSON file holds; its probability is 0 too
-# Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
-USAGE = {
-    "prompt_tokens": ("prompt_tokens", "input_tokens"),
-    "cached_tokens": (
-        "prompt_tokens_details.cached_tokens",
-        "prompt_cache_hit_tokens",
-        "cache_read_input_tokens",
-    ),
-    "completion_tokens": ("completion_tokens", "output_tokens"),
-    "reasoning_tokens": ("completion_tokens_details.reasoning_tokens", "reasoning_tokens"),
-}
 # reads the certificates once, not for each chunk of questions
 trusted = functools.cache(httpx2.create_ssl_context)
-
-
-class Trouble(Exception):
-    """A request that failed and may succeed later. `wait` is what the server asks for, in seconds."""
-
-    def __init__(self, message: str, wait: float = 0.0):
-        super().__init__(message)
-        self.wait = wait
 
 
 class Learnt(Exception):
@@ -341,16 +301,37 @@ class Engine:
         say(f"[{self.server}] {self.model}: {words}")
 
     async def _post(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
-        """Texts of the choices, at least one. Raises Trouble, Learnt, or BadInput where asking again does not help."""
+        """Texts of the choices, at least one. Raises Trouble, Learnt, or BadInput where asking again
+        does not help.
+        """
         prompt = sum(len(str(turn.get("content"))) for turn in body["messages"]) / CHARACTERS
         estimate = prompt + body.get("n", 1) * body.get(self.limit, 0)
+        await self._wait_for_turn(estimate)
+        response, content = await self._send(client, body)
+        if not response.is_success:
+            raise self._error(response, content, body)
+        if len(content) > LARGEST_REPLY:
+            raise BadInput(
+                f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?"
+            )
+        reply, texts = self._read(response, content, body)
+        counted = tokens(reply.get("usage"))
+        if counted:
+            total = counted.get("prompt_tokens", 0) + counted.get("completion_tokens", 0)
+            self.next_tokens += self.per_token * (total - estimate)
+        self._count(body, reply, texts, counted)
+        return texts
+
+    async def _wait_for_turn(self, estimate: float) -> None:
+        """Wait until the rates allow a request of so many tokens."""
         now = time.monotonic()
         start = max(now, self.next_request, self.next_tokens)
-        self.next_request, self.next_tokens = (
-            start + self.per_request,
-            start + self.per_token * estimate,
-        )
+        self.next_request = start + self.per_request
+        self.next_tokens = start + self.per_token * estimate
         await asyncio.sleep(start - now)
+
+    async def _send(self, client: httpx2.AsyncClient, body: dict) -> tuple[httpx2.Response, bytes]:
+        """The response to a request, with its content as far as it may be read."""
         content = bytearray()
         try:
             async with (
@@ -358,10 +339,11 @@ class Engine:
                 client.stream("POST", self.url, json=body) as response,
             ):
                 self.answered = True
+                most = LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT
                 # never decompressed: a small bomb would fill the memory
                 async for chunk in response.aiter_raw():
                     content += chunk
-                    if len(content) > (LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT):
+                    if len(content) > most:
                         break
         except TimeoutError:
             raise Trouble(f"no whole reply within {self.timeout:g} s") from None
@@ -370,7 +352,8 @@ class Engine:
                 f"{self.server}: {error}; expected an address like http://localhost:8000/v1"
             ) from None
         except httpx2.ConnectError as error:
-            # A server that has answered before may be restarting; if it never has, the address is more likely wrong.
+            # A server that has answered before may be restarting; if it never has, the address is
+            # more likely wrong.
             if self.answered:
                 raise Trouble(f"no connection ({error})") from None
             raise BadInput(
@@ -380,16 +363,16 @@ class Engine:
             raise Trouble(
                 self._clean(f"connection lost ({str(error) or type(error).__name__})")
             ) from None
-        if not response.is_success:
-            raise self._error(response, bytes(content), body)
-        if len(content) > LARGEST_REPLY:
-            raise BadInput(
-                f"{self.server}: a reply is larger than {LARGEST_REPLY >> 20} MiB; is it an LLM's server?"
-            )
-        budget = body.get(self.limit, 0)
+        return response, bytes(content)
+
+    def _read(
+        self, response: httpx2.Response, content: bytes, body: dict
+    ) -> tuple[dict, list[Text]]:
+        """The reply in a content, and its texts."""
+        longest = body.get(self.limit, 0) * LONGEST_TOKEN
         try:
             reply = json.loads(content)
-            texts = texts_of(reply, body.get("n", 1), budget * LONGEST_TOKEN)
+            return reply, texts_of(reply, body.get("n", 1), longest)
         except BadInput as error:
             raise BadInput(f"{self.server}: {error}") from None
         except (ValueError, RecursionError):
@@ -397,33 +380,32 @@ class Engine:
             encoded = f" (encoded by {encoding})" if encoding else ""
             raise Trouble(self._clean(f"the reply is not whole JSON{encoded}")) from None
         except Trouble as trouble:
-            raise Trouble(
-                self._clean(f"{trouble}: {content[:500].decode('utf-8', 'replace')}")
-            ) from None
-        counted = tokens(reply.get("usage"))
-        if counted:
-            total = counted.get("prompt_tokens", 0) + counted.get("completion_tokens", 0)
-            self.next_tokens += self.per_token * (total - estimate)
-        # Cut before an answer: a reasoning model may use its budget up while it thinks.
-        self.counts.update(
-            {"requests": 1, "cut": sum(text.cut and not text.strip() for text in texts)} | counted
-        )
-        self.counts.update(
-            without_answer(choice["message"])
-            for choice, text in zip(reply["choices"], texts, strict=False)
-            if not (text.strip() or text.cut or text.filtered)
-        )
+            shown = content[:500].decode("utf-8", "replace")
+            raise Trouble(self._clean(f"{trouble}: {shown}")) from None
+
+    def _count(
+        self, body: dict, reply: dict, texts: list[Text], counted: Mapping[str, int]
+    ) -> None:
+        """Count a reply's tokens, and those of its texts that were cut, filtered, or no answer."""
         self.replied = True
-        if shortened := sum(text.shortened for text in texts):
-            self.counts["shortened"] += shortened
-            if not self.shortened:
+        self.counts.update(counted)
+        self.counts["requests"] += 1
+        for choice, text in zip(reply["choices"], texts, strict=False):
+            empty = not text.strip()
+            if text.cut:
+                # a reasoning model may use its budget up while it thinks
+                self.counts["cut"] += empty
+            elif empty and not text.filtered:
+                self.counts[without_answer(choice["message"])] += 1
+            self.counts["shortened"] += text.shortened
+            if text.shortened and not self.shortened:
                 self.shortened = True
+                budget = body.get(self.limit, 0)
                 self._say(
                     f"a reply is longer than its budget of {budget} tokens can be, and is cut there"
                 )
         if filtered := sum(text.filtered for text in texts):
             self._empty(body, "its reply was filtered", filtered)
-        return texts
 
     def _error(self, response: httpx2.Response, content: bytes, sent: dict) -> Exception:
         """The exception for an HTTP error."""
@@ -511,146 +493,3 @@ def read_key(named: str | None) -> str:
 def request_seed(seed: int, number: int) -> int:
     """Seed of a prompt's request `number`; 31 bits, which every server accepts."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{number}".encode()).digest()[:4], "big") >> 1
-
-
-def texts_of(reply: dict, n: int | None = None, longest: int | None = None) -> list[Text]:
-    """Texts of a chat completion in the order of its choices, or of the first n; no content (filtered, cut short) is an empty text.
-
-    Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), in parts of
-    the content, or in its beginning. longest: characters of a text, after which it is cut. Raises Trouble for anything but a
-    chat completion, and BadInput for log-probabilities that are none.
-    """
-    try:
-        choices = sorted(
-            reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0)
-        )[:n]
-        contents = [written(choice["message"].get("content")) for choice in choices]
-    except (KeyError, TypeError, AttributeError):
-        raise Trouble("the reply is not a chat completion") from None
-    if not contents or not all(isinstance(content, str) for content in contents):
-        raise Trouble("the reply has no choices with a text")
-    return [
-        text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)
-    ]
-
-
-def without_answer(message: dict) -> str:
-    """What a message without an answer has in its place: a key of NO_ANSWER_LINE."""
-    for kind, fields in NO_ANSWER.items():
-        if any(message.get(field) for field in fields):
-            return kind
-    content = message.get("content")
-    return "thoughts" if content and str(content).strip() else "empty"
-
-
-def written(content: Any) -> Any:
-    """The text in the content of a message, which may have it in parts; what is neither text nor parts as it is."""
-    if not isinstance(content, list | dict):
-        return "" if content is None else content
-    parts = [
-        {"text": part} if isinstance(part, str) else part
-        for part in ([content] if isinstance(content, dict) else content)
-    ]
-    return "".join(part["text"] for part in parts if part.get("type", "text") in WRITTEN)
-
-
-def text_of(content: str, choice: dict, longest: int | None = None) -> Text:
-    """The text of a choice. A filtered one is empty, whatever the filter let pass; one that was cut has no log-probabilities."""
-    reason = choice.get("finish_reason")
-    ended = str(reason.get("type") if isinstance(reason, dict) else reason)
-    filtered = bool(FILTERED.search(ended)) or (
-        not content and bool(choice["message"].get("refusal"))
-    )
-    if FAILED.search(ended) and not filtered:
-        raise Trouble(f"the reply ended with {ended!r}")
-    # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
-    whole = (
-        "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
-    shortened = longest is not None and len(whole) > longest
-    whole = whole[:longest]
-    answer = after_thoughts(whole)
-    answer = answer if answer == whole else answer.lstrip()
-    try:
-        logprobs = (
-            None if shortened else logprobs_of(answer, choice["logprobs"]["content"], longest)
-        )
-    except BadInput:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError):
-        logprobs = None
-    return Text(answer, bool(CUT.search(ended)) or shortened, logprobs, filtered, shortened)
-
-
-def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> list[float] | None:
-    """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts before it, white space around
-    it and what ends the turn are no part of it. longest: characters, beyond which the tokens are not of this answer. Raises
-    BadInput for a number that is no log-probability."""
-    texts = [text_of_token(token) for token in tokens]
-    pieces = [UNCOMPARED.sub("", text) for text in texts]
-    whole = "".join(pieces)
-    known = set(whole)
-    # the others are in pieces
-    sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in known)
-    if not tokens or not answer.strip() or (whole and not sought) or sought not in whole:
-        return None
-    if longest is not None and len(whole) > longest:
-        return None
-    # {place in `whole` at which a token begins or ends: its number, or the next one's}
-    starts, stops = {}, {}
-    end = 0
-    for i, piece in enumerate(pieces):
-        if piece:
-            starts[end] = i
-            end += len(piece)
-            stops[end] = i + 1
-    first, stop = 0, len(texts)
-    if whole:
-        fits = [
-            at for at in occurrences(sought, whole) if at in starts and at + len(sought) in stops
-        ]
-        if not fits:  # each begins or ends within a token
-            return None
-        first, stop = starts[fits[-1]], stops[fits[-1] + len(sought)]
-    while first and IN_PIECES.fullmatch(texts[first - 1]):
-        first -= 1
-    while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
-        stop += 1
-    values = [float(token["logprob"]) for token in tokens[first:stop]]
-    if wrong := [value for value in values if not value <= ROUNDING]:
-        raise BadInput(
-            f"a reply has {wrong[0]} as the log-probability of a token; expected a number of at most 0"
-        )
-    return [max(LEAST, min(value, 0.0)) for value in values]
-
-
-def text_of_token(token: dict) -> str:
-    sent = token.get("bytes")  # bytes(10**10) would be as many zeros
-    return (
-        bytes(sent).decode(errors="replace") if sent and isinstance(sent, list) else token["token"]
-    )
-
-
-def tokens(usage) -> dict[str, int]:
-    """The counts in a reply's `usage`; values that are not counts are skipped."""
-    counts: dict[str, int] = {}
-    for name, paths in USAGE.items():
-        for path in paths:
-            value = usage
-            for key in path.split("."):
-                value = value.get(key) if isinstance(value, dict) else None
-            if type(value) is int and 0 <= value < 2**53:
-                counts.setdefault(name, value)
-    return counts
-
-
-def seconds_of(retry_after: str | None) -> float:
-    """Seconds that a Retry-After header asks for, given as a number or as a date; 0 for anything else."""
-    with contextlib.suppress(ValueError):
-        return max(0.0, float(retry_after or 0))
-    # no date, or one beyond the calendar
-    with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
-        return max(
-            0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time()
-        )
-    return 0.0
