@@ -185,8 +185,8 @@ def test_the_paper_is_estimated_before_anything_is_there(folder):
     said = called(folder)
     assert said == estimated()
     found = table(said)
-    assert found["total"][0] == 186 and found["total"][5] == 30.552
-    assert table(estimated("A100"))["total"][5] == 90.119
+    assert found["total"][0] == 186 and found["total"][5] == 27.964
+    assert table(estimated("A100"))["total"][5] == 81.917
     hours = float(re.search(r"On 4 GPUs: ([\d.]+) hours", called(folder, "--gpus", "4"))[1])
     rounded = f"{found['total'][5]:.0f} hours of an H100, {hours:.0f} on four"
     assert rounded in (ROOT / "README.md").read_text()
@@ -208,11 +208,11 @@ def test_time_limits_are_three_times_the_estimate_of_each_job():
         return plan.minutes(config, rule, cell | name, files, shards)
 
     config = changed(**aligned)
-    assert limit(config, "dpo", aligned="dpo") == 182
+    assert limit(config, "dpo", aligned="dpo") == 164
     assert limit(config, "state", stated="orce") == 30
     assert limit(config, "elicit", prompted="cot") == 31
     several = changed(**aligned, training={"gpus": 4})
-    assert limit(several, "dpo", aligned="dpo") == 48  # a minute of each is the load
+    assert limit(several, "dpo", aligned="dpo") == 44  # a minute of each is the load
     unknown = copy.deepcopy(PAPER)
     unknown["models"]["llama3-8b"]["source"] = {"hub": "a/b", "revision": "main"}
     assert limit(typed(unknown), "dpo", aligned="dpo") == 720

@@ -24,6 +24,7 @@ from orce import tasks
 from orce.__main__ import main
 
 CELL = "results/words/m"
+FLAGS = ("from-reference", "keep-reference")
 
 
 class Command(NamedTuple):
@@ -50,7 +51,7 @@ def planned(folder: Path, *targets: str) -> list[Command]:
             else:
                 own.append(word)
         settings = json.loads(options.pop("settings", ["{}"])[0])
-        options = {name: own for name, own in options.items() if own or name == "from-reference"}
+        options = {name: own for name, own in options.items() if own or name in FLAGS}
         for name in options.keys() - {"manifests"}:
             options[name] = [word.removesuffix("/manifest.json") for word in options[name]]
         found.append(Command(words[0], settings, options, words))
@@ -81,8 +82,11 @@ ROUNDS = [  # a round of a reward: its folder, what its candidates come from and
 ALIGNED = [f"{CELL}/{method}/metrics.json" for method in ("orce", "orce-sayself")]
 
 
-def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_the_warm_start(folder):
-    configured(folder, str(folder))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_the_warm_start(folder, dtype):
+    config = configured(folder, str(folder))
+    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"dtype": dtype}))
+    kept = {"keep-reference": []} if dtype == "bfloat16" else {}
     made = {command.options["out"][0]: command for command in planned(folder, *ALIGNED)}
     frozen, kappa = ["results/words/prompts/rl.jsonl"], [f"{CELL}/surrogate.csv"]
     for reward, number, place, start, out in ROUNDS:
@@ -91,7 +95,7 @@ def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_t
         assert candidates.options == {
             "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}"],
             "out": [f"{CELL}/{place}candidates.jsonl"],
-        }  # fmt: skip
+        } | (kept if number == 1 else {})  # fmt: skip
         pairs = made[f"{CELL}/{place}pairs/{reward}.jsonl"]
         assert (pairs.stage, pairs.settings["reward"], pairs.settings["module"]) == ("pairs", reward, reward)
         assert (
@@ -101,6 +105,8 @@ def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_t
         assert ("from-reference" in pairs.options) == (number == 1), (
             "the later ones come from another model than the reference"
         )
+        first = [f"{CELL}/candidates.jsonl"] if kept and number > 1 else None
+        assert pairs.options.get("reference") == first, "which the first ones keep, in other arithmetic than float32"
         dpo = made[f"{CELL}/{out}"]
         assert dpo.stage == "dpo"
         assert dpo.options == {

@@ -558,6 +558,7 @@ def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep
         prompts={"rl": write("rl.jsonl", twice)},
         weights=weights,
         out="candidates.jsonl",
+        **({"keep_reference": True} if which == "adapter" else {}),
     )
     rows = lines("candidates.jsonl")
     plain = Plain(judge) if which == "whole" else Plain(deep, weights)
@@ -572,6 +573,7 @@ def test_candidates_are_drawn_at_the_temperature_with_a_seed_of_each_prompt(deep
         assert row["raw"] == [f"Confidence: {round(100 * value)}" for value in row["confidences"]]
         own = [logprobs[round(100 * value)] for value in row["confidences"]]
         assert row["completion_logprobs"] == pytest.approx(own, abs=2e-3)
+        assert row.get("reference") == (pytest.approx(logprobs.tolist(), abs=2e-3) if which == "adapter" else None)
         heated = np.exp(plain.before_ends(content) / 4)
         share = heated / heated.sum()
         assert sum(drawn.values()) == 3000 and share.max() < 0.9

@@ -558,6 +558,39 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm,
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
 
 
+def with_all_turns(settings, folder):
+    """PAIRS with the reference of candidates that were sampled from the model in `folder` for every round, whatever they are."""
+    reader = TransformersReader(language_model.load(settings["model"], str(folder), merged=False))
+    chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
+    readings = reader.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: [55])
+    drawn = [candidates.make_candidate(*one) for one in zip(chunk, readings, strict=True)]
+    candidates.add_reference(drawn, chunk, reader, settings["model"]["dtype"])
+    pairs = [copy(pair) for pair in PAIRS]
+    add_reference_logprobs(pairs, drawn)
+    return pairs
+
+
+@pytest.mark.slow
+def test_in_bfloat16_the_reference_is_computed_once_for_all_pairs_and_rounds(settings, warm, tmp_path, capfd):
+    """In the arithmetic of training, from which a reader's differs: of such pairs a training computes it anew."""
+    settings = settings | {"model": settings["model"] | {"dtype": "bfloat16"}}
+    pairs, live = with_all_turns(settings, warm), "test reference] 12/12"
+    dpo.train(pairs, settings, warm, warm, tmp_path / "kept")
+    said = capfd.readouterr().err
+    assert "test check of the reference] 12/12" in said and live not in said
+    dpo.train(PAIRS, settings, warm, warm, tmp_path / "live")
+    assert live in capfd.readouterr().err
+    for pair in pairs:
+        pair.ref_chosen_logps += 0.1
+    dpo.train(pairs, settings, warm, warm, tmp_path / "read")
+    assert live in capfd.readouterr().err
+    losses = [[entry["loss"] for entry in log_of(tmp_path / name)] for name in ("kept", "live", "read")]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-3) and losses[1] == losses[2]
+    pairs[0].ref_rejected_logps -= 2
+    with pytest.raises(BadInput, match="were sampled from other weights"):
+        dpo.train(pairs, settings, warm, warm, tmp_path / "other")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
 def test_the_policy_starts_at_the_reference(settings, warm, tmp_path, monkeypatch, dtype, apart):

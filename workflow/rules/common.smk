@@ -197,6 +197,17 @@ def round_of_alignment(wildcards):
     return {"pairs": f"{pairs}.jsonl", "sealed": f"{pairs}.manifest.json", "start": start}
 
 
+# Whether the first candidates come with DPO's reference for all rounds and rewards: an adapter's, whose weights the reader can
+# keep apart. In float32 what the candidates were sampled with is the reference.
+KEEPS_REFERENCE = CONFIG.training.method == "lora" and CONFIG.dtype != "float32"
+
+
+def first_candidates(wildcards):
+    """Those that later rounds take DPO's reference from."""
+    path = f"results/{wildcards.dataset}/{wildcards.model}/candidates.jsonl"
+    return [path] if KEEPS_REFERENCE and wildcards.round else []
+
+
 # Confidences
 
 

@@ -86,12 +86,13 @@ rule candidates:
     params:
         settings=settings_of("candidates", "{dataset}", "{model}"),
         shard=shard_of(CONFIG.confidence.shards),
+        reference=lambda wildcards: "--keep-reference" if KEEPS_REFERENCE and not wildcards.round else "",
     message:
         "Sample candidate confidences of {wildcards.model} on {wildcards.dataset} {wildcards.shard}"
     shell:
         "python -m orce.runtime.lease {resources.gpu}/{resources.gpus_wanted} --"
         " python -m orce candidates --settings {params.settings:q} --surrogate {input.surrogate}"
-        " --prompts {input.prompts} --weights {input.weights} --shard {params.shard}"
+        " --prompts {input.prompts} --weights {input.weights} --shard {params.shard} {params.reference}"
         " --out {output.out} 2>&1 | tee {log}"
 
 
@@ -102,6 +103,7 @@ rule pairs:
         prompts="results/{dataset}/prompts/rl.jsonl",
         candidates="results/{dataset}/{model}/{round}candidates.jsonl",
         sealed="results/{dataset}/{model}/{round}candidates.manifest.json",
+        reference=first_candidates,
     output:
         out="results/{dataset}/{model}/{round}pairs/{reward}.jsonl",
         manifest="results/{dataset}/{model}/{round}pairs/{reward}.manifest.json",
@@ -122,7 +124,7 @@ rule pairs:
         "Select pairs by reward {wildcards.reward} for {wildcards.model} on {wildcards.dataset}"
     shell:
         "python -m orce pairs --settings {params.settings:q} --surrogate {input.surrogate} --prompts {input.prompts}"
-        " --candidates {input.candidates} {params.reference}"
+        " --candidates {input.candidates} {params.reference} --reference {input.reference}"
         " --out {output.out} --manifest {output.manifest} 2>&1 | tee {log}"
 
 

@@ -76,7 +76,9 @@ TRAININGS = ("sft", "train", "dpo")
 # Rules that load a model; the other ones take seconds.
 LOADING = (*dict.fromkeys((*ANSWERING, "grade", *JUDGING)),)
 # wildcards that have the name of a job
-NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states")
+NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states", "round")
+# outputs whose folder has it: of candidates that of their round, and none in the first
+NAMED_BY_FOLDER = ("confidences.jsonl", "manifest.json", "candidates.jsonl")
 
 
 class Job(NamedTuple):
@@ -182,7 +184,7 @@ def job_of(command: Command) -> Job | None:
     if path[0] == "shards":
         path = path[2:]
     file = path.pop()
-    name = "/".join(path) if file in ("confidences.jsonl", "manifest.json") else Path(file).stem
+    name = "/".join(path) if file in NAMED_BY_FOLDER else Path(file).stem
     shard = command.options.get("--shard") or ["0/1"]
     return Job(rule, Cell(dataset, model), name, splits(command.reads), int(shard[0].split("/")[1]))
 
@@ -370,14 +372,13 @@ def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
         )
         tokens = judged + n * KNOWN.completions[rule]
         outputs = n * KNOWN.completions[rule]
-        first = (
-            rule != "dpo"
-            or config.dtype == "float32"
-            and (reward_and_round(name)[1] or config.dpo.rounds) == 1
-        )
-        # In float32 the first round's candidates come with the reference's log-probabilities;
-        # otherwise they are computed.
-        reference = 0 if first else forward_flops(sizes, tokens, outputs, context)
+        # The reference comes with the candidates: an adapter's in bfloat16, and in float32 that of
+        # the first round.
+        first = (reward_and_round(name)[1] or config.dpo.rounds) == 1
+        comes = first if config.dtype == "float32" else keeps_reference(config)
+        reference = 0.0
+        if rule == "dpo" and not comes:
+            reference = forward_flops(sizes, tokens, outputs, context)
         return (
             0,
             0,
@@ -412,12 +413,20 @@ def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
     else:  # the distribution over the 101 values, and the turn's end after the likely ones
         outputs = n * (KNOWN.completions["train"] + KNOWN.ends)
         prompt = judged + outputs
+    if rule == "candidates" and not name and keeps_reference(config):
+        prompt += judged + n * KNOWN.turns
+        outputs += n * KNOWN.turns
     flops = (
         forward_flops(sizes, prompt, outputs, context),
         0,
         forward_flops(sizes, generated, generated, context),
     )
     return prompt, generated, 0, *flops
+
+
+def keeps_reference(config: Config) -> bool:
+    """Whether the first candidates come with the log-probabilities of all turns, DPO's reference."""
+    return config.training.method == "lora" and config.dtype != "float32"
 
 
 def prompts(config: Config, dataset: str, split: str) -> int:

@@ -163,7 +163,8 @@ class Candidate(msgspec.Struct):
     completion_logprobs [M]: log-probability of each candidate's whole turn, end token included, to
     float32's seven digits; it is DPO's reference if this model is the reference. raw [M]: the
     turns. logprobs [101]: of the values 0, 1, .., 100 percent, whatever follows the number; stated:
-    the most probable one.
+    the most probable one. reference [101]: log-probabilities of the turns in the arithmetic of
+    training, where DPO takes its reference from there.
     """
 
     id: str
@@ -174,6 +175,7 @@ class Candidate(msgspec.Struct):
     raw: list[str]
     stated: Number
     logprobs: list[Number]
+    reference: list[Number] | UnsetType = UNSET
 
 
 class Pair(msgspec.Struct, kw_only=True):

@@ -150,13 +150,17 @@ def device_or_free(name: str | None) -> str:
 
 
 def load(
-    settings: Model | Mapping[str, Any], weights: str | None = None, trainable: bool = False
+    settings: Model | Mapping[str, Any],
+    weights: str | None = None,
+    trainable: bool = False,
+    merged: bool = True,
 ) -> LanguageModel:
     """Load the model of `settings` {source, dtype, device, template_kwargs}.
 
     weights: a folder made by a training step, an adapter over that model or a whole model that
     replaces it. trainable: keep an adapter apart, with gradients, in place of merging it for
-    inference. Raises BadInput with one line for whatever is missing, broken or cannot be used.
+    inference. merged: without it, the adapter stays apart for inference too. Raises BadInput with one
+    line for whatever is missing, broken or cannot be used.
     """
     wanted = from_mapping(Model, settings)
     adapter = weights if weights is not None and is_adapter(weights) else None
@@ -184,7 +188,7 @@ def load(
             # training.
             moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
             apart = wanted.dtype != "float32" and moved["merged"] > moved["trained"] / 10
-            model = model.get_base_model() if apart else model.merge_and_unload()
+            model = model.merge_and_unload() if merged and not apart else model.get_base_model()
     model.train(trainable)
     process.resume_collection()
     return LanguageModel(model, tokenizer, ends, template_kwargs)

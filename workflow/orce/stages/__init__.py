@@ -294,16 +294,23 @@ def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_to
     return engines.get(settings.engine).load(whole, longest)
 
 
-def open_reader(settings: ModelSettings, fast: dict[str, int], prompts: list, weights: str | None):
-    """The reader of the confidence LLM in a folder (None: the untrained one). Raises BadInput,
-    before it loads a model, for a prompt that the model cannot read.
+def open_reader(
+    settings: ModelSettings,
+    fast: dict[str, int],
+    prompts: list,
+    weights: str | None,
+    merged: bool = True,
+):
+    """The reader of the confidence LLM in a folder (None: the untrained one); merged: whether its
+    adapter is. Raises BadInput, before it loads a model, for a prompt that the model cannot read.
     """
     from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
     from orce.llm import kv_cache, language_model
 
     kv_cache.check_fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
-    return TransformersReader(language_model.load(settings.model, weights), fast["batch_tokens"])
+    lm = language_model.load(settings.model, weights, merged=merged)
+    return TransformersReader(lm, fast["batch_tokens"])
 
 
 # Shards and readouts

@@ -39,6 +39,9 @@ def run(
     weights: Annotated[str, "folder of the confidence LLM"],
     out: str,
     shard: stages.Shard = "0/1",
+    keep_reference: Annotated[
+        bool, "keep log P of all 101 turns in the arithmetic of training: DPO's reference"
+    ] = False,
 ):
     """Reads the realised answers of the RL split; writes candidates.jsonl: of each M percents drawn
     from P(c | question, answer)^(1/temperature) of the confidence LLM, c = 0 .. 100 (section 3.3).
@@ -47,7 +50,9 @@ def run(
     digest = store.weights_digest(weights)
 
     def load(fast):
-        return stages.open_reader(settings, fast, [pair.prompt for pair in items], weights)
+        # The reference is the policy that DPO starts from, whose adapter is apart.
+        shown = [pair.prompt for pair in items]
+        return stages.open_reader(settings, fast, shown, weights, merged=not keep_reference)
 
     def work(chunk, reader):
         def sample(i: int, logprobs: np.ndarray) -> list[int]:
@@ -58,9 +63,14 @@ def run(
             return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
 
         read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample)
-        return list(map(make_candidate, chunk, read))
+        records = list(map(make_candidate, chunk, read))
+        if keep_reference:
+            add_reference(records, chunk, reader, settings.model.dtype)
+        return records
 
-    stages.write_in_chunks(settings, items, out, load, work, digest, kind="confidence", shard=shard)
+    stages.write_in_chunks(
+        settings, items, out, load, work, digest, keep_reference, kind="confidence", shard=shard
+    )
 
 
 def make_candidate(pair: Realised, reading) -> Candidate:
@@ -74,3 +84,13 @@ def make_candidate(pair: Realised, reading) -> Candidate:
         stated=reading.greedy / 100,
         logprobs=[round(float(value), 4) for value in reading.logprobs],
     )
+
+
+def add_reference(records: list[Candidate], chunk: list[Realised], reader, dtype: str) -> None:
+    """Add log P of all turns in the arithmetic of training in `dtype`, to float32's seven digits."""
+    from orce.training import dpo
+
+    shown = [pair.prompt for pair in chunk]
+    logprobs = dpo.turn_logprobs(reader.lm, shown, reader.batch_tokens, dtype)
+    for record, turns in zip(records, logprobs, strict=True):
+        record.reference = [float(f"{value:.7g}") for value in turns]

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Annotated, Self
 
 import numpy as np
+from msgspec import UnsetType
 
 from orce import methods, stages, tasks
 from orce.align.rewards import (
@@ -57,6 +58,9 @@ def run(
     from_reference: Annotated[
         bool, "the candidates were sampled from the reference of DPO"
     ] = False,
+    reference: Annotated[
+        str | None, "of later rounds: candidates.jsonl of the first one, with DPO's reference"
+    ] = None,
 ):
     """Reads candidates.jsonl; writes pairs.jsonl: of each prompt the candidate with the highest
     reward R and the one with the lowest, where they differ (section 3.3).
@@ -71,8 +75,9 @@ def run(
     say(f"[{settings.label}] {warm_start_message(correlation)}")
     records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
-    if from_reference:
-        add_reference_logprobs(records, drawn)
+    if from_reference or reference:
+        first = store.records(reference, Candidate) if reference else drawn
+        add_reference_logprobs(records, first)
     if not records:
         distinct = len({candidate.stated for candidate in drawn})
         raise BadInput(
@@ -152,9 +157,15 @@ def preference_records(
 
 def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate]) -> None:
     """Add ref_chosen_logps and ref_rejected_logps: log-probabilities under the model that sampled
-    the candidates.
+    the candidates, in the arithmetic of training where they have these.
     """
-    known = {row.id: dict(zip(row.raw, row.completion_logprobs, strict=True)) for row in candidates}
+    statements = [statement(percent) for percent in range(101)]
+    known = {}
+    for row in candidates:
+        turns = zip(row.raw, row.completion_logprobs, strict=True)
+        if not isinstance(row.reference, UnsetType):
+            turns = zip(statements, row.reference, strict=True)
+        known[row.id] = dict(turns)
     for pair in pairs:
         pair.ref_chosen_logps = known[pair.id][pair.chosen[0]["content"]]
         pair.ref_rejected_logps = known[pair.id][pair.rejected[0]["content"]]

@@ -39,7 +39,7 @@ from orce.runtime.machine import processor
 from orce.runtime.process import KEPT_BYTES, Progress, say, speed
 from orce.settings.stage import TrainingSettings, parse_training_job
 from orce.training.frozen_layers import FrozenLayers
-from orce.training.steps import NOT_FINITE, Row
+from orce.training.steps import NOT_FINITE, PackedTrainer, Row
 
 with process.hide_unused_packages():
     from transformers import TrainerCallback, TrainingArguments, set_seed
@@ -317,7 +317,8 @@ def fit(trainer, work: Path) -> None:
         # As on from that step without the kill, and not out of memory once more.
         fitting = store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
         trainer.budget = min(trainer.budget, fitting)
-    trainer.frozen = compute_frozen_layers(trainer)
+    if isinstance(trainer, PackedTrainer):
+        trainer.frozen = compute_frozen_layers(trainer)
     report = Report(trainer)
     trainer.add_callback(report)
     # Several processes might not agree on the step, so they stop at once and resume from the last
