@@ -109,7 +109,7 @@ def shows(printed: list[str], values: Values, names: tuple[str, ...]) -> bool:
 
 def tables_in(text: str) -> Iterator[tuple[str, list[str]]]:
     """Label and numbers of each row of a table in LaTeX: ECE, Spearman, AURC, E-AURC and the last column, without p."""
-    for row in re.findall(r"^& (.*) \\\\(?: % .*)?$", text, re.MULTILINE):
+    for row in re.findall(r"^& (.*) \\\\$", text, re.MULTILINE):
         label, *cells = row.split(" & ")
         if len(cells) == len(IN_TABLES[0]) + 1:
             ece, rho, _, *others = (re.sub(r"\\\w+\{(.*)\}", r"\1", cell) for cell in cells)
