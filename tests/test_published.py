@@ -69,7 +69,7 @@ def rendered(table):
     lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     found = {}
     for row, line in zip(spec.rows, lines, strict=True):
-        texts = line.removesuffix(r" \\").split(" & ")[1:]
+        texts = line.partition(r" \\")[0].split(" & ")[1:]  # what follows names the row's file
         for column, text in zip(spec.columns, texts, strict=True):
             match = re.fullmatch(CELL, text)
             mark = {"textbf": "best", "underline": "second", None: ""}[match["mark"]]
