@@ -648,6 +648,18 @@ def true_risk(world, threshold):
     return (kept * error).sum() / kept.sum()
 
 
+def test_a_coverage_keeps_the_surest_of_all_questions_and_counts_unread_ones():
+    """Of .9, .2, one unread, .6 and .4: two of the five are .9 and .6."""
+    given = enumerate([0.9, 0.2, None, 0.6, 0.4])
+    rows = [{"question": f"Is it {i}?", "answer": "x", "confidence": confidence} for i, confidence in given]
+    table = orce.confidence(None, rows, ["given"])
+    for coverage, kept in ((0.2, [0]), (0.4, [0, 3]), (0.5, [0, 3, 4]), (0.8, [0, 1, 3, 4])):
+        table.keep(coverage=coverage)
+        assert [i for i, row in enumerate(table) if row["decision"] == "keep"] == kept
+    with pytest.raises(BadInput, match="coverage is 1, and of 5 confidences 4 are readable"):
+        table.keep(coverage=1)
+
+
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("risk", [0.1, 0.2, 0.3])
 def test_the_true_risk_exceeds_the_bound_in_no_more_than_delta_of_the_draws(world, risk):
