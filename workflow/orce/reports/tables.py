@@ -158,14 +158,15 @@ def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     """Write tables.tex, tables.pdf, tables.html and the comparison; {file name: path}."""
     compared = comparison.compare(content.metrics)
     summary = comparison.summary(compared)
+    # Of a run with none of the paper's cells the summary says all: not 490 lines "not run".
     shown = compared if comparison.in_this_run(compared) else []
     document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
     by_table = [
-        (name, list(group)) for name, group in groupby(compared, key=lambda value: value.table)
+        (name, list(group)) for name, group in groupby(shown, key=lambda value: value.table)
     ]
     texts = {
         "comparison.tex": render_template(
-            "comparison.tex.j2", tables=comparison.in_tables(compared), summary=summary
+            "comparison.tex.j2", tables=comparison.in_tables(shown), summary=summary
         ),
         "comparison.html": render_template("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
