@@ -583,7 +583,9 @@ def test_the_first_right_answer_is_told_in_words_by_the_log_and_a_dry_run(labell
     words = "--configfile", "mine.yaml", "--", "results/mine/prompts/test.jsonl"
     code, said = snakemake(labelled, "--snakefile", str(ROOT / "Snakefile"), *words)
     assert code != 0
-    expected = "config: datasets.mine: data/t.jsonl, line 1: 'target_scores.Yes' is 1, and the options are Yes, No; say"
+    expected = (
+        "mine.yaml: datasets.mine: data/t.jsonl, line 1: 'target_scores.Yes' is 1, and the options are Yes, No; say"
+    )
     assert expected in said
 
 

@@ -5,6 +5,7 @@ import copy
 import re
 import shutil
 from functools import partial
+from pathlib import Path
 
 import dry_run
 import pytest
@@ -301,7 +302,23 @@ def test_config_on_the_command_line_plans_the_jobs_that_the_same_in_a_file_does(
     typed, filed, usual = ([line for line in said.split("\n") if "orce" in line] for _, said in plans)
     assert sorted(typed) == sorted(filed) != sorted(usual) and len(typed) > 100
     code, said = snakemake(project, "--config", "dpo={rounds: 010}")
-    assert code and "config: dpo.rounds: '010'; expected integer ≥ 1" in said
+    assert code and "--config: dpo.rounds: '010'; expected integer ≥ 1" in said
+
+
+@pytest.mark.parametrize(("typed", "message"), [
+    ({"dpo": {"beta": 2}}, "first.yaml: dpo.bta: "), ({}, "first.yaml: dpo.bta: "), ({"dpo": {"bta": 1}}, "--config: dpo.bta: "),
+])  # fmt: skip
+def test_a_message_names_the_last_file_that_sets_its_key(folder, typed, message):
+    Path("first.yaml").write_text("dpo: {bta: 1}\nmodels: {qwen2.5: {label: a}}")
+    Path("last.yaml").write_text("dpo: {beta: 1}\nmodels: {qwen2.5: {source: {path: b}}}")
+    files = ["first.yaml", str(folder / "last.yaml")]
+    assert load.name_file("config: dpo: unknown key 'bta'; and so on", files, typed).startswith(
+        message.replace(".bta", "")
+    )
+    named = load.name_file("config: models.qwen2.5.source.path: b does not exist", files, typed)
+    assert named == "last.yaml: models.qwen2.5.source.path: b does not exist"
+    for other in ("config: no `tune`; give the grid", "first.yaml, line 1: not valid YAML"):
+        assert load.name_file(other, files, typed) == other
 
 
 @pytest.mark.slow

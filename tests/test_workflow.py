@@ -294,7 +294,7 @@ def test_the_target_tries_every_point_of_the_grid_on_the_validation_split(tuned)
 @pytest.mark.parametrize(("over", "said"), [
     ({"tune": None}, "config: no `tune`; give the grid"),
     ({"datasets": {"sums": {"splits": {"validation": None}}}}, "validation"),
-    ({"tune": {"beta": []}}, "config: tune.beta"),
+    ({"tune": {"beta": []}}, "mine.yaml: tune.beta"),
 ])  # fmt: skip
 def test_what_tuning_needs_is_named(tuned, over, said):
     (tuned / "mine.yaml").write_text(yaml.safe_dump(over))

@@ -28,11 +28,18 @@ from orce.errors import BadInput, printable
 from orce.runtime import preflight
 from orce.settings.stage import PAPER
 
+
+def refuse(error):
+    """End the run with one line: below a WorkflowError Snakemake prints lines of this code."""
+    logger.error(str(error))
+    raise SystemExit(1)
+
+
 try:
     if Path("config.yaml").exists():
         load.read_mapping("config.yaml")
 except BadInput as error:
-    raise WorkflowError(str(error))
+    refuse(error)
 
 
 configfile: "config.yaml"
@@ -56,7 +63,8 @@ try:
     library = check.path_with(CHECKOUT / "workflow")
     interpreter = check.path_with(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
-    raise WorkflowError(str(error))
+    files = [path for path in ("config.yaml", *workflow.overwrite_configfiles) if Path(path).exists()]
+    refuse(load.name_file(str(error), files, workflow.config_settings.config))
 
 METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
@@ -349,12 +357,11 @@ PICTURES = stages.pick_settings("figures", CONFIG)
 
 
 def checked(check, *arguments):
-    """Call a check. What it refuses ends the run with one line: below a WorkflowError Snakemake prints lines of this code."""
+    """Call a check, whose refusal ends the run with one line."""
     try:
         check(*arguments)
     except BadInput as error:
-        logger.error(str(error))
-        raise SystemExit(1)
+        refuse(error)
 
 
 def shown(path, caption, category, /, **labels):

@@ -6,7 +6,6 @@ The first problem ends the check, so a rule may rely on the rules before it.
 
 import contextlib
 import difflib
-import functools
 import importlib.util
 import re
 import shutil
@@ -87,13 +86,11 @@ def read_config(paths: list[str]) -> Config:
     """The checked configuration of some files, merged as Snakemake does: later ones override keys
     of earlier ones.
     """
-    return check(functools.reduce(_merged, load.read_in_order(paths), {}))
-
-
-def _merged(base: Any, over: Any) -> Any:
-    if not isinstance(base, dict) or not isinstance(over, dict):
-        return over
-    return base | {key: _merged(base.get(key), value) for key, value in over.items()}
+    files = load.read_in_order(paths)
+    try:
+        return check(load.merged(files))
+    except BadInput as error:
+        raise BadInput(load.name_file(str(error), paths)) from None
 
 
 def check(config: dict[str, Any]) -> Config:

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.methods.method import TRAINED_ON, Method, from_path
 from orce.settings.stage import PAPER
 
@@ -89,7 +89,7 @@ class Registry:
             label = spec.get("label", name)
             return Method(label, "fitted", members=tuple(spec["of"]), fit=fit, apply=apply)
         if name not in known() and "module" not in spec:
-            meant = f"did you mean {name.lower()!r}? " if name.lower() in self.names() else ""
+            meant = did_you_mean(name.lower(), self.names())
             raise BadInput(f"unknown method {name!r}; {meant}methods are {', '.join(self.names())}")
         return load(self.module(name))
 

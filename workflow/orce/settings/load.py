@@ -7,9 +7,10 @@ import functools
 import inspect
 import itertools
 import json
+import os
 import re
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
@@ -147,6 +148,40 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
                 over = f"{path} names a hub over {stays[0]}"
                 raise BadInput(f"config: {key}: {over}; give one, and set the others to null")
     return mappings
+
+
+def merged(files: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """What some files set together: later ones override keys of earlier ones."""
+    return functools.reduce(_over, files, {})
+
+
+def _over(base: Any, over: Any) -> Any:
+    if not isinstance(base, dict) or not isinstance(over, dict):
+        return over
+    return base | {key: _over(base.get(key), value) for key, value in over.items()}
+
+
+def name_file(
+    message: str, paths: Iterable[str | Path], typed: dict[str, Any] | None = None
+) -> str:
+    """A message `config: KEY: ...` with the last of some files that sets the key, or the most of it,
+    in place of `config`. typed: what --config sets after them.
+    """
+    start, _, rest = message.partition(": ")
+    if start != "config":
+        return message
+    key, _, problem = rest.partition(": ")
+    if unknown := re.match("unknown key '(.+?)'", problem):
+        key = f"{key}.{unknown[1]}".removeprefix("top level.")
+    files = {os.path.relpath(path): read_mapping(path) for path in paths} | {
+        "--config": typed or {}
+    }
+    sets = dict[str, int]()
+    for file, given in files.items():
+        names = [name for name, _ in _keys(given) if f"{key}.".startswith(f"{name}.")]
+        sets[file] = max(map(len, names), default=0)
+    last = max(reversed(sets), key=sets.__getitem__)
+    return f"{last}: {rest}" if sets[last] else message
 
 
 def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
