@@ -116,15 +116,15 @@ def pytest_runtest_setup(item):
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_terminal_summary(terminalreporter):
-    """One closing line, after pytest's own summary."""
+    """Closing lines, after pytest's own summary: what was left out, and last what this machine lacks."""
     yield
-    noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
-    if skipped := Counter(name for what, name in noted if what == "needs"):
-        terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
     if terminalreporter.config.getoption("--promises"):
         terminalreporter.write_line(
             f"One test of each promise (tests/promises.md); all of them: {needs.ALL}=1 make test"
         )
+    noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
+    if skipped := Counter(name for what, name in noted if what == "needs"):
+        terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
 
 
 def cases(name: str) -> list:
