@@ -301,6 +301,21 @@ def test_equal_readings_are_one_block_and_notes_and_f1():
     assert r"\textbf{F1} $\uparrow$" in tex and "0.568" in tex and "0.520" not in tex and "Accuracy" not in tex
 
 
+def test_notes_count_what_was_unreadable_and_what_a_second_try_made_readable():
+    """Of CoT's 30 second replies 7 could not be read either; all 4 of Vanilla's could not."""
+    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
+    found = {path: metrics(ece=0.2 + 0.1 * i) for i, path in enumerate(cells(spec))}
+    vanilla, cot, _ = found
+    found[vanilla] |= {"n_retried": 4, "n_unparsed": {"answer": 0, "confidence": 4}}
+    found[cot] |= {"n_retried": 30, "n_unparsed": {"answer": 2, "confidence": 7}}
+    notes = [note for note in filled_in(spec, found).notes if "nreadable" in note or "second try" in note]
+    assert notes == [
+        "Unreadable answers, counted as wrong: Small_LLM 1B: CoT 2.",
+        "Unreadable confidences, given the default confidence: Small_LLM 1B: Vanilla 4, CoT 7.",
+        "Confidences read at a second try: Small_LLM 1B: CoT 23.",
+    ]
+
+
 def test_a_missing_cell_or_metric_and_rows_of_another_size_are_named():
     spec, found = golden_case()
     path = cells(spec)[1]
