@@ -402,6 +402,14 @@ def test_the_fit_is_scikit_learns_on_shares():
     assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(expected, abs=1e-3)
 
 
+def test_a_probe_of_noise_is_no_better_than_chance_on_the_questions_that_it_was_not_fitted_on():
+    """Sixty numbers tell forty answers apart, and say nothing of the next one."""
+    x, right = np.random.default_rng(2).standard_normal((40, 1, 60)), np.arange(40) % 2 == 0
+    targets = {"question": list(map(str, range(40))), "correct": right, "kappa": right * 1.0}
+    found = fitted.fit_probe({"answer": x}, targets, "answer", "correct")
+    assert 0.2 < found["cross_validated"]["auroc"] < 0.8 and found["cross_validated"]["log_loss"] > 0.5
+
+
 def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
     right = np.arange(40) % 2 == 0
     questions = [str(i // 4) for i in range(40)]

@@ -823,6 +823,19 @@ def test_a_calibration_comes_nearer_to_the_truth_and_survives_a_file(method, tmp
     assert fitted(0.5) == fitted([0.5, None])[0] and fitted([0.5, None])[1] is None
 
 
+def test_a_temperature_gives_a_value_its_share_of_right_answers():
+    """Three of four are right at .9, whose odds are 9 to 1: a temperature of 2 makes them 3 to 1, and those of 16/17 4 to 1."""
+    fitted = orce.calibrate([0.9] * 4, [1, 1, 1, 0], "temperature")
+    assert fitted.parameters["temperature"] == pytest.approx(2, abs=1e-4)
+    assert fitted([0.9, 16 / 17]) == pytest.approx([3 / 4, 4 / 5], abs=1e-4)
+
+
+def test_platts_map_of_two_values_gives_his_smoothed_shares():
+    """Two wrong at 0 and two right at 1: 1 / (2 + 2) and (2 + 1) / (2 + 2), in place of never and always."""
+    fitted = orce.calibrate([0, 0, 1, 1], [0, 0, 1, 1], "platt")
+    assert fitted([0, 1]) == pytest.approx([1 / 4, 3 / 4], abs=1e-4)
+
+
 def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the_guarantee(tmp_path):
     fitted = orce.calibrate(CONFIDENCE, CORRECT, risk=0.4)
     assert fitted.selection == calibrate.threshold_for_risk(CONFIDENCE, CORRECT, 0.4)
