@@ -29,7 +29,7 @@ from orce.align.rewards import (
 from orce.artefacts import files, store
 from orce.artefacts.records import Candidate, Realised
 from orce.config.check import read_config
-from orce.stages.pairs import PairsSettings, preference_records
+from orce.stages.pairs import PairsSettings, preference_records, tied_candidates
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -404,6 +404,21 @@ def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(direct
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "r_s(C, K)" in line]
     assert f"{expected:.3f}" in line
     assert ("warning" in line and "sft.epochs" in line) == (expected < 0)
+
+
+@pytest.mark.parametrize(("stated", "values"), [([0.1, 0.2, 0.3, 0.4, 0.4], 4), ([0.1, 0.2, 0.3, 0.4, 0.5], 5)])
+def test_a_reference_of_few_values_is_warned_of(stated, values, tmp_path, capsys):
+    facts = choose_pairs(tmp_path, stated, [1, 9, 2, 8, 10])
+    assert (facts["reference_values"], facts["tied"]) == (values, 0.0)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "same rank among them" in line]
+    assert len(lines) == (values < 5) and all("dpo.reference: mean" in line for line in lines)
+
+
+def test_candidates_between_the_same_two_values_of_the_reference_are_tied():
+    """Of the second prompt .6 and .7 alone: .5 is a value of the reference itself."""
+    assert tied_candidates(np.array([0.0, 1.0, 1.0]), [[0.1, 0.9, 0.9]]) == 1.0
+    assert tied_candidates(np.array([0.5, 0.5]), [[0.1, 0.9], [0.5, 0.6, 0.7]]) == 1 / 4
+    assert tied_candidates(np.array([0.5]), [[0.4, 0.4]]) == 0.0, "no two different candidates"
 
 
 def test_a_warm_start_that_always_says_the_same_is_warned_of(tmp_path, capsys):

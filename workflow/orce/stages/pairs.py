@@ -4,7 +4,8 @@
 Records are in TRL's conversational preference format. If the candidates were sampled from DPO's
 reference model, they also hold its log-probabilities of both statements, under TRL's names. The
 manifest has r_s(C, K), Spearman's correlation of the reference set, as `reference_spearman`: the
-paper asks that the warm start make it positive.
+paper asks that the warm start make it positive; how many values C has (`reference_values`), and how
+often it cannot tell two candidates of a prompt apart (`tied`).
 """
 
 from collections.abc import Sequence
@@ -32,6 +33,11 @@ from orce.metrics.definitions import spearman
 from orce.runtime.process import say
 from orce.settings.schema import Config
 from orce.settings.stage import TaskSettings
+
+
+# With fewer values of C, or more candidates that tie among them, a warning: there is little to order.
+FEW_VALUES = 5
+MOSTLY_TIED = 0.5
 
 
 class PairsSettings(TaskSettings, kw_only=True):
@@ -71,21 +77,27 @@ def run(
         raise BadInput(
             f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again"
         )
-    correlation, _ = spearman(*reference_set(drawn, settings.reference))
+    stated, kappa = reference_set(drawn, settings.reference)
+    correlation, _ = spearman(stated, kappa)
     say(f"[{settings.label}] {warm_start_message(correlation)}")
+    distinct = len(np.unique(stated))
+    tied = tied_candidates(stated, [candidate.confidences for candidate in drawn])
+    ordered = distinct >= FEW_VALUES and tied <= MOSTLY_TIED
+    if settings.reference == "stated" and correlation is not None and not ordered:
+        say(f"[{settings.label}] {few_values_message(distinct, tied)}")
     records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
     say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
     if from_reference or reference:
         first = store.records(reference, Candidate) if reference else drawn
         add_reference_logprobs(records, first)
     if not records:
-        distinct = len({candidate.stated for candidate in drawn})
         raise BadInput(
             f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
             f"{distinct} distinct value(s)). The model says the same for every pair, or nothing that improves the order: "
             "give SFT more examples or epochs, raise confidence.temperature, or set dpo.accept: all"
         )
-    store.write(out, records, settings, manifest, skipped=skipped, reference_spearman=correlation)
+    order = {"reference_spearman": correlation, "reference_values": distinct, "tied": tied}
+    store.write(out, records, settings, manifest, skipped=skipped, **order)
 
 
 def warm_start_message(correlation: float | None) -> str:
@@ -101,6 +113,31 @@ def warm_start_message(correlation: float | None) -> str:
         more = ""
     remedy = f"the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs){more}"
     return f"warning: r_s(C, K) of the reference set is {value}; {remedy}"
+
+
+def tied_candidates(stated: Values, candidates: Sequence[Sequence[float]]) -> float:
+    """Of two different candidates of a prompt, the share that no order of C tells apart: both lie
+    between the same two values of C. C [P], float; 0 where no prompt has two different candidates.
+    """
+    values = np.unique(stated)
+    pairs = 0
+    tied = 0
+    for confidences in candidates:
+        drawn = np.unique(confidences)
+        # where a value stands among those of C: an odd number at one of them, an even one between
+        place = np.searchsorted(values, drawn, "left") + np.searchsorted(values, drawn, "right")
+        _, together = np.unique(place, return_counts=True)
+        pairs += len(drawn) * (len(drawn) - 1) // 2
+        tied += int((together * (together - 1) // 2).sum())
+    return tied / pairs if pairs else 0.0
+
+
+def few_values_message(distinct: int, tied: float) -> str:
+    return (
+        f"warning: the reference states {distinct} distinct value(s), and {tied:.0%} of two candidates of a prompt have the "
+        "same rank among them, so the reward cannot tell these apart; the mean of its distribution has no ties: "
+        "dpo.reference: mean"
+    )
 
 
 def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Values, Values]:
