@@ -34,7 +34,6 @@ from orce.runtime.process import say
 from orce.settings.schema import Config
 from orce.settings.stage import TaskSettings
 
-
 # With fewer values of C, or more candidates that tie among them, a warning: there is little to order.
 FEW_VALUES = 5
 MOSTLY_TIED = 0.5
