@@ -28,7 +28,7 @@ linkcheck_retries = 3
 # The side bar: a name and the pages of each group, as paths from the root.
 BAR = {
     "Use it": "which measure given grading server metrics",
-    "Reproduce": "one-node slurm container engines one-cell outputs performance downloads choices glossary troubleshooting",
+    "Reproduce": "one-node slurm engines one-cell outputs performance downloads choices glossary troubleshooting",
     "Extend": "tutorial extending configuration architecture removed ../CONTRIBUTING ../CHANGELOG ../SECURITY",
     "Findings": "evidence field evidence/real-questions evidence/laboratory evidence/smollm2 evidence/published evidence/items",
 }

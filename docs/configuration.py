@@ -17,7 +17,7 @@ from orce.settings.schema import Config, Optimisation
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "configuration.md"
-MARK = re.compile(r"\[(?:paper|predecessor|assumption)")
+MARK = re.compile(r"\[(?:paper|predecessor|assumption)[^\]]*\]")
 HEAD = """# Configuration
 
 <!-- Made by docs/configuration.py from workflow/orce/settings/schema.py and config.yaml: edit those. -->
@@ -84,12 +84,10 @@ class Shipped:
                 self.values[name] = self.text[value.start_mark.index : value.end_mark.index]
 
     def origin(self, name: str) -> str:
-        """The comment on a key's line, where it says what the value comes from."""
+        """What a key's comment has in brackets: where the value is from. The rest says again what the schema says."""
         if name not in self.lines:
             return ""
-        comment = self.text.splitlines()[self.lines[name]].partition(" # ")[2]
-        mark = MARK.search(comment)
-        return comment[mark.start() :] if mark else ""
+        return " ".join(MARK.findall(self.text.splitlines()[self.lines[name]].partition(" # ")[2]))
 
 
 def struct_of(kind) -> type | None:

@@ -376,7 +376,8 @@ def type_in_words(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
     if get_origin(kind) is list:
-        return f"list of {type_in_words(get_args(kind)[0])}s"
+        item = type_in_words(get_args(kind)[0])
+        return f"list of {item}" if " or " in item else f"list of {item}s"
     if (options := alternatives(kind)) == [kind]:
         return NAMES.get(get_origin(kind) or kind, "mapping")
     words = dict.fromkeys(map(type_in_words, options))

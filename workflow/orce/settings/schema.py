@@ -59,6 +59,7 @@ Ratio = An[int, Meta(ge=0, lt=1)] | An[float, Meta(ge=0, lt=1)]
 FromZero = An[int, Meta(ge=0)] | An[float, Meta(ge=0)]
 Share = An[int, Meta(ge=0, le=1)] | An[float, Meta(ge=0, le=1)]
 Choices = An[list[Text], Meta(min_length=2, max_length=26, description="list of 2 to 26 texts")]
+Words = An[list[str], Meta(min_length=1, max_length=26, description="list of up to 26 words")]
 Columns = An[list[str], Meta(min_length=1, max_length=26, description="list of up to 26 columns")]
 Fraction = An[str, Meta(pattern=r"^[1-9][0-9]*/[1-9][0-9]*\Z", description="share such as 1/3")]
 Values = An[list[Positive], Meta(min_length=1, description="list of numbers > 0")]
@@ -158,7 +159,7 @@ class Dataset(Part, kw_only=True):
     # its first group
     answer_pattern: Text | UnsetType = UNSET
     # tasks qa and choice: words of your own before an answer, such as Vastaus
-    answer_marks: Columns | UnsetType = UNSET
+    answer_marks: Words | UnsetType = UNSET
     # tasks qa and choice: a line after each question that does not say what is asked
     ask: Text | UnsetType = UNSET
     # the model thinks first and then gives a marked answer; a text without one is unread
@@ -210,7 +211,7 @@ class Engine(Part, kw_only=True):
     # that transformers computes together, readings too; lower it where memory is short (tokens)
     batch_tokens: Count
     gpu_memory_utilization: Share  # share of the GPU's memory that vllm takes
-    concurrency: Count | UnsetType = UNSET  # in flight at a server (requests) (default: 16)
+    concurrency: Count | UnsetType = UNSET  # parallel requests to a server (default: 16)
     # of one request as a whole, before it is sent again (seconds) (default: 600)
     timeout: Positive | UnsetType = UNSET
     # of a request that failed temporarily (tries) (default: 10)
@@ -226,7 +227,7 @@ class Answers(Part, kw_only=True):
     temperature: Temperature
     top_p: Rate  # share of the probability that is sampled from
     max_tokens: Count | None  # budget of an answer; null is the task's own (tokens)
-    shards: Times  # that each sampling is split into, each with its own engine (jobs)
+    shards: Times  # jobs per sampling, each with its own engine
     chunk: Count  # between two writes to disk (prompts)
 
 
@@ -247,7 +248,7 @@ class Confidence(Part, kw_only=True):
     candidates: An[int, Meta(ge=2, le=10_000)]  # M, sampled for each RL pair (confidences)
     # of sampling from P(c | question, answer); far above 1 the candidates are evenly spread
     temperature: Temperature
-    shards: Times  # that each reading is split into (jobs)
+    shards: Times  # jobs per reading
     chunk: Count  # between two writes to disk (prompts)
 
 
@@ -275,7 +276,7 @@ class Training(Part, kw_only=True):
     # trl: SFT and DPO by TRL's own trainers, on padded rows (default: this project's, on packed rows)
     trainer: Literal["trl"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
-    # of one training job; more than one starts it through torchrun (GPUs)
+    # GPUs per training job; more than one starts it through torchrun
     gpus: An[int, Meta(ge=0)]
     # experiment trackers that get loss and learning rate of each step; changing them reruns nothing
     report_to: list[Literal["tensorboard", "wandb", "mlflow"]] = []
@@ -369,7 +370,7 @@ class Config(Part, kw_only=True):
     models: dict[Name, Model]  # the foundation models, by a name of your choice
     device: Literal["cuda", "cpu"]  # where models run
     dtype: Literal["bfloat16", "float16", "float32"]  # of the weights
-    gpus: An[int, Meta(ge=0)]  # of a job that generates or reads (GPUs)
+    gpus: An[int, Meta(ge=0)]  # GPUs per generating or reading job
     engine: Engine  # what generates the answer LLM's texts
     answers: Answers  # stage one: answers sampled from the answer LLM
     # the model that grades the data sets with grading: grader (docs/grading.md)
