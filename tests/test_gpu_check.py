@@ -4,10 +4,12 @@ once: test_tutorial.py, in the notebook."""
 import itertools
 import json
 import os
+import re
 import signal
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -239,6 +241,21 @@ def test_every_comparison_runs(name, tiny):
     rows = list(module.run(SimpleNamespace(model=tiny, repeats=1, threads=1)))
     assert module.TITLE and rows
     assert all(len(row.ours_cpu) == 1 for row in rows)
+
+
+def test_the_page_has_the_ratios_of_the_record_and_says_why_one_is_below_one():
+    record = json.loads((ROOT / "benchmarks" / "record.json").read_text())
+    page = (ROOT / "docs" / "performance.md").read_text()
+    shown = []
+    for name in ("reward", "sampling", "reading", "training"):
+        for row in record[name]["rows"]:
+            ratio = row["ratio_cpu"]
+            shown.append(f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) | {len(row['ours_cpu'])}")
+    lines = [line for line in page.splitlines() if re.search(r"\| \d+\.\d\d \(.* to ", line)]
+    assert [re.search(r"\| (\d+\.\d\d \([^|]* \| \d+) \|", line)[1] for line in lines] == shown
+    assert all("since" in line for line, ratio in zip(lines, shown, strict=True) if float(ratio[:4]) < 1)
+    seconds = np.median(record["dry-run"]["rows"][0]["ours_cpu"])
+    assert f"| {seconds:.1f} CPU-s |" in page
 
 
 @pytest.mark.slow

@@ -1,5 +1,7 @@
-"""One SFT step and one DPO step, forward and backward: prompts packed in one row, against TRL's losses on padded rows."""
+"""One SFT step and one DPO step, forward and backward: prompts packed in one row, against padded rows whose logits are
+computed at the statements alone (twenty lines of peft), and against TRL's trainers."""
 
+import functools
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,18 +27,25 @@ def run(options) -> Iterator[Timed]:
         statements = [completion_ids(lm.tokenizer, statement(6 * i)) for i in range(2 * BATCH)]
         both = [*zip(prompts, statements, strict=False)]
         rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), trie_tokens=len(b)) for a, b in both]
+        packed = ours(sft.SftTrainer, lm, rows, options)
+        yield side_by_side(f"SFT, {title}; padded rows", packed, padded(lm, both, sft_loss), options.repeats)
         plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]
         plain = trls(SFTTrainer, SFTConfig, lm, plain)
-        yield side_by_side(f"SFT, {title}", ours(sft.SftTrainer, lm, rows, options), plain, options.repeats)
+        yield side_by_side(f"SFT, {title}; TRL", packed, plain, options.repeats)
         names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
-        pairs, rows = [], []
+        pairs, rows, both, references = [], [], [], []
         for i, a in enumerate(prompts):
             sides, reference = [statements[i], statements[-1 - i]], (-20.0 - i, -21.5 + i)
             trie, more = TokenTrie.of(sides), sum(map(len, sides))
             pairs.append(dpo.PreferenceRow(prompt_ids=a, trie=trie, trie_tokens=more, reference=reference))
             rows.append({"prompt_ids": a} | dict(zip(names, [*sides, *reference], strict=True)))
+            both += [(a, side) for side in sides]
+            references.append(reference)
+        packed = ours(dpo.DpoTrainer, lm, pairs, options, 0.1)
+        plain = padded(lm, both, functools.partial(dpo_loss, torch.tensor(references)))
+        yield side_by_side(f"DPO, {title}; padded rows", packed, plain, options.repeats)
         plain = trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
-        yield side_by_side(f"DPO, {title}", ours(dpo.DpoTrainer, lm, pairs, options, 0.1), plain, options.repeats)
+        yield side_by_side(f"DPO, {title}; TRL", packed, plain, options.repeats)
 
 
 class PairTrainer(DPOTrainer):
@@ -86,6 +95,45 @@ def ours(kind, lm, rows: list, options, *more):
     return step(trainer, trainer.collate(rows))
 
 
+def padded(lm, both: list[tuple[list[int], list[int]]], loss):
+    """The plain side: prompts with their statements, padded on the left, and logits where a statement is predicted.
+
+    loss: of the log-probabilities of the statements' tokens [rows, tokens], 0 where there is none.
+    """
+    width, kept = max(len(a) + len(b) for a, b in both), max(len(b) for _, b in both)
+    ids, mask = torch.zeros(2, len(both), width, dtype=torch.long)
+    stated = torch.zeros(len(both), kept, dtype=torch.bool)
+    for row, (a, b) in enumerate(both):
+        ids[row, -len(a + b) :] = torch.tensor(a + b)
+        mask[row, -len(a + b) :] = 1
+        stated[row, -len(b) :] = True
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+
+    def run():
+        lm.model.train()
+        lm.model.zero_grad()
+        logits = lm.model(ids, attention_mask=mask, position_ids=positions, logits_to_keep=kept + 1).logits[:, :-1]
+        logprobs = logits.log_softmax(-1).gather(2, ids[:, -kept:, None])[..., 0] * stated
+        found = loss(logprobs, stated)
+        found.backward()
+        return found.item(), gradients(lm.model)
+
+    return run
+
+
+def sft_loss(logprobs, stated):
+    return -logprobs.sum() / stated.sum()
+
+
+def dpo_loss(references, logprobs, stated):
+    chosen, rejected = (logprobs.sum(1).view(-1, 2) - references).unbind(1)
+    return -torch.nn.functional.logsigmoid(0.1 * (chosen - rejected)).mean()
+
+
+def gradients(model) -> torch.Tensor:
+    return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+
+
 def trls(kind, arguments: type, lm, rows: list[dict], **more):
     """The same by a trainer of TRL."""
     from datasets import Dataset
@@ -105,7 +153,7 @@ def step(trainer, batch):
         trainer.model.zero_grad()
         loss = trainer.compute_loss(trainer.model, batch)
         loss.backward()
-        return loss.item(), torch.cat([p.grad.flatten() for p in trainer.model.parameters() if p.grad is not None])
+        return loss.item(), gradients(trainer.model)
 
     return run
 
