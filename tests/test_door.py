@@ -386,12 +386,13 @@ def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
 
 @pytest.mark.parametrize(("header", "said"), [
     ("question,response,target", "columns response, target are not read; to read them: --fields answer=response reference=target"),
+    ("question,response,confidence", "column response is not read; to read it: --fields answer=response"),
     ("question,answer,gold", "column gold is not read; to read it: --fields reference=gold"),
     ("question, answer, reference", ""),
     ("question,answer,note", ""),
 ])  # fmt: skip
 def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said, folder, capfd):
-    Path("q.csv").write_text(f"{header}\nCapital of Peru?,Lima,Lima\n")
+    Path("q.csv").write_text(f"{header}\nHow sure is Lima?,Lima,0.9\n")
     methods = ["--methods", "given"]  # which no row has: it ends before a model is asked
     main(["measure", "q.csv", *methods, "--out", "o.jsonl"])
     err = capfd.readouterr().err

@@ -255,7 +255,8 @@ def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
 
 def _say_unread(asked: list[Question]) -> None:
     """One line about the columns that look like answers, references or confidences, and are none of the keys that are read."""
-    columns = dict.fromkeys(column for question in asked for column in question.more)
+    filled = ((name, cell) for question in asked for name, cell in question.more.items())
+    columns = dict.fromkeys(name for name, cell in filled if cell is not None)
     unread = {}
     for key, alike in ALIKE.items():
         if not SAME.get(key, {key}) & columns.keys():
