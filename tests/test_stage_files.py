@@ -380,14 +380,16 @@ def by_hand(reward: str, c, leave_one_out: bool, accept: str) -> dict[str, tuple
     return found
 
 
-def selected(reward="sc", reference="stated", leave_one_out=False, accept="all", **more) -> list[dict]:
+def selected(
+    reward="sc", reference="stated", leave_one_out=False, accept="all", drawn=CANDIDATES, **more
+) -> list[dict]:
     how = {"reward": reward, "module": reward, "reference": reference, "leave_one_out": leave_one_out, "accept": accept}
     rows = [f"{row['id']},rl,1,2,{row['kappa']},ant,{int(row['correct'])}\n" for row in CANDIDATES]
     Path("surrogate.csv").write_text("id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(rows))
     stage(
         "pairs", NAMED | how | {"seed": 1}, surrogate="surrogate.csv", out="pairs.jsonl", manifest="pairs.manifest.json",
         prompts={"rl": write("rl.jsonl", [asked(row["id"], "ant") for row in CANDIDATES])},
-        candidates=write("candidates.jsonl", CANDIDATES), **more,
+        candidates=write("candidates.jsonl", drawn), **more,
     )  # fmt: skip
     return lines("pairs.jsonl")
 
@@ -434,6 +436,13 @@ def test_pairs_of_the_references_own_candidates_have_the_log_probabilities_of_th
     for pair in selected(from_reference=True):
         assert pair["ref_chosen_logps"] == -round(1 + said(pair, "chosen"), 3)
         assert pair["ref_rejected_logps"] == -round(1 + said(pair, "rejected"), 3)
+
+
+def test_of_candidates_with_all_101_turns_in_trainings_arithmetic_the_pairs_take_those():
+    turns = [-2 - percent / 100 for percent in range(101)]
+    for pair in selected(from_reference=True, drawn=[row | {"reference": turns} for row in CANDIDATES]):
+        assert pair["ref_chosen_logps"] == pytest.approx(-2 - said(pair, "chosen"))
+        assert pair["ref_rejected_logps"] == pytest.approx(-2 - said(pair, "rejected"))
 
 
 # What is fitted
