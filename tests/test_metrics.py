@@ -1,5 +1,6 @@
 """What the metrics mean, on inputs where other code gets them wrong (cases A to H were computed by hand)."""
 
+import gzip
 import itertools
 import json
 import math
@@ -9,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from conftest import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -687,6 +689,25 @@ def test_probabilities_of_whole_texts_get_a_threshold_on_a_scale_that_keeps_thei
         assert kept.sum() > 200
         broken += (~correct[~half][kept]).mean() > 0.15
     assert broken <= 5
+
+
+@pytest.mark.parametrize(("items", "row"), [
+    ("wikidata-2", "probe"), ("exams-2", "agreement"), ("exams-2", "stack-orce"),
+])  # fmt: skip
+def test_the_bound_holds_for_draws_from_real_answers(items, row):
+    """The error rate of all answers is the true one of independent draws from them."""
+    with gzip.open(ROOT / "evidence" / "items" / f"{items}.jsonl.gz", "rt") as lines:
+        answers = [json.loads(line) for line in lines]
+    confidence = np.array([answer["confidences"][row] for answer in answers])
+    correct = np.array([answer["correct"] for answer in answers])
+    rng, found, broken = np.random.default_rng(0), 0, 0
+    for _ in range(100):
+        drawn = rng.integers(0, len(answers), len(answers) // 2)
+        threshold = threshold_for_risk(confidence[drawn], correct[drawn], 0.3, 0.05)
+        kept = np.array([threshold.keeps(value) for value in confidence])
+        found += kept.any()
+        broken += kept.any() and (~correct[kept]).mean() > 0.3
+    assert found >= 70 and broken <= 5
 
 
 def test_a_threshold_is_found_wherever_the_model_is_wrong_and_not_by_answering_nothing():
