@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Callable
 from decimal import Decimal
+from functools import cache
 from itertools import pairwise
 from math import gcd
 
@@ -39,7 +40,7 @@ _NUMERAL = rf"(?i)(?<!\w)(?:(?P<written>{_WRITTEN})|(?P<spoken>{_SPOKEN})|(?P<vu
 _D = r"\d++(?:\.\d++)?+"
 _OPERATION = rf"\s*+(?:[-+*/x×÷]|plus|minus|times|divided by)\s*+(?:{_D}|{UNREAD})"
 # The rows of each kind, in the order in which they are tried:
-# rewriting, continued, undecided   in `digits`: before the numbers of a text, with what goes on after one, after all of them
+# rewriting, continued, spoilt, undecided   in `digits`: before the numbers of a text, with what goes on after one, after all
 # after, none, form                 in `_number_of_line`
 # bound, beside, scaled, rated      what makes a number no confidence: words and signs before it, alternatives and errors
 #                                   beside it, and, where it has no unit, another scale than to 100
@@ -83,8 +84,8 @@ def _magnified(value: Decimal, word: str) -> Decimal:
     return value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()])
 
 
-# The value of a number with what goes on with it, by the row's name. After any other row the whole is no number that can
-# be read: 3π, 3x, 5 ± 1.
+# The value of a number with what goes on with it, by the row's name. What a row of "spoilt" goes on with makes the whole no
+# number that can be read: 3π, 3x, 5 ± 1.
 _CHANGES: dict[str, Callable[[Decimal, str], Decimal | None]] = {
     "and a fraction": lambda value, ratio: value + _ratio(ratio),
     "and a half": lambda value, _: value + Decimal("0.5"),
@@ -101,7 +102,8 @@ _NEGATIVE = (
 )
 
 
-def _any_of(kind: str) -> re.Pattern:
+@cache
+def any_of(kind: str) -> re.Pattern:
     """Matches where one of the rows of a kind does."""
     return compiled(either(RULES[kind]), re.IGNORECASE)
 
@@ -163,9 +165,11 @@ def _whole(match: re.Match, comma: bool) -> tuple[str, int]:
         if value is None:
             break
         if more := compiled(row.pattern, re.IGNORECASE).match(text, end):
-            change = _CHANGES.get(row.name)
-            value = change(value, _ascii(next(filter(None, more.groups()), ""))) if change else None
+            value = _CHANGES[row.name](value, _ascii(next(filter(None, more.groups()), "")))
             end = more.end()
+    if value is not None and (spoilt := any_of("spoilt").match(text, end)):
+        value = None
+        end = spoilt.end()
     before, after = text[max(0, match.start() - 8) : match.start()], text[end : end + 1]
     pair = "," in match[0] and before.endswith("(") and after == ")"
     unread = value is None or pair or after.isdecimal() or compiled(_NOT_AFTER).search(before)
@@ -189,7 +193,7 @@ def digits(text: str, comma: bool = True) -> str:
             signed = compiled(_NEGATIVE).search(before, max(0, len(before) - 30))
             value, end = _whole(match, comma)
             made += [f"{before[: signed.start()]}{signed[1] or ''}-" if signed else before, value]
-    return _any_of("undecided").sub(
+    return any_of("undecided").sub(
         UNREAD, "".join([*made, text[end:]]).replace("-" + SPELLED, SPELLED + "-")
     )
 
@@ -363,10 +367,10 @@ def _probability(match: re.Match) -> float | None:
     A number with a decimal point and at most 1 is a probability ('0.85', '1.0'); every other number is a percentage.
     So the integer '1', stated on the scale from 0 to 100, is one percent and not certainty.
     """
-    if match["sign"] or match["range"] or _any_of("beside").match(match.string, match.end()):
+    if match["sign"] or match["range"] or any_of("beside").match(match.string, match.end()):
         return None
     bare = match["percent"] is None and match["scale"] is None
-    if bare and _any_of("scaled").match(match.string, match.end()):
+    if bare and any_of("scaled").match(match.string, match.end()):
         return None
     written = (match["value"] or "").replace(",", ".")
     value = Decimal(written) if written else _spoken(match["words"])
@@ -394,7 +398,7 @@ def confidence(text: str) -> float | None:
     # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
     scale = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
     read = [(rest, _near_start(re.sub(scale, "", rest))) for rest in key.split(text)[1:]]
-    rated = _any_of("rated").search(text)
+    rated = any_of("rated").search(text)
     stated = [
         at
         for rest, at in read
@@ -434,7 +438,7 @@ def _near_start(text: str) -> re.Match | None:
     # "nine in ten": a number stands before it that is none of these
     bare = first["percent"] is None and first["scale"] is None
     other = bare and compiled(_NUMERAL).search(before)
-    return None if other or _any_of("bound").search(before) else first
+    return None if other or any_of("bound").search(before) else first
 
 
 # Answers with probabilities, for the prompting baselines
