@@ -71,7 +71,7 @@ def make_sample(given: Question, split: str, example: Example, task: Task) -> Sa
         where = given.where.removeprefix("record")
         keys = ", ".join(given.more)
         raise BadInput(
-            f"{where}: no key 'answers', a list of texts, and no 'answer'; it has {keys}".removeprefix(
+            f"{where}: no key 'answers', a list of texts, and no 'answer'; the keys read are {keys}".removeprefix(
                 ": "
             )
         )
