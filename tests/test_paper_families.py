@@ -21,6 +21,7 @@ import orce
 from orce import tasks
 from orce.artefacts import files
 from orce.artefacts.records import Pair
+from orce.judge import reader
 from orce.judge.reader import TransformersReader, value_trie
 from orce.llm import engines, language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
@@ -246,15 +247,15 @@ def plain_values(model, tokenizer, prompt: list[int]) -> np.ndarray:
     return np.array(values)
 
 
-def test_the_101_values_are_those_of_full_forward_passes(judge):
-    """Values of less than a thousandth are taken to end as the others do."""
+def test_the_101_values_are_those_of_full_forward_passes(judge, monkeypatch):
+    """Where each is fed, to know whether the turn ends there; with fewer: test_confidence.py."""
+    monkeypatch.setattr(reader, "FIRST", 101)
     for messages in (judged(3), judged(8)):
         plain = plain_values(judge.model, judge.tokenizer, prompt_ids(judge.tokenizer, messages, judge.template_kwargs))
         (reading,) = TransformersReader(judge).read([messages])
-        likely = plain > np.log(2e-3)
-        np.testing.assert_allclose(reading.logprobs[likely], plain[likely], atol=1e-3)
-        assert reading.mass == pytest.approx(np.exp(plain).sum(), abs=0.01)
-        assert reading.mean == pytest.approx(np.exp(plain) @ np.arange(101) / 100 / np.exp(plain).sum(), abs=0.01)
+        np.testing.assert_allclose(reading.logprobs, plain, atol=1e-3)
+        assert reading.mass == pytest.approx(np.exp(plain).sum(), abs=1e-3)
+        assert reading.mean == pytest.approx(np.exp(plain) @ np.arange(101) / 100 / np.exp(plain).sum(), abs=1e-3)
 
 
 NUMBERS_THAT_GO_ON = ["0.9", "105", "1000", "10.5", "99.9", "7.5", "100.0", "100000", "0.05", "50/100", "1e2", "33 1/3"]
@@ -266,8 +267,8 @@ def test_a_number_that_goes_on_is_no_percent(family, model_settings, tmp_path):
     examples = [{"prompt": judged(i), "percent": text} for i, text in enumerate(texts)]
     out = tmp_path / "results" / "arithmetic" / "family" / "sft"
     sft.train(examples, training(model_settings, "full", epochs=120, batch_size=17, learning_rate=1e-2), out)
-    reader = TransformersReader(language_model.load(model_settings, str(out)))
-    for text, reading in zip(texts, reader.read([one["prompt"] for one in examples]), strict=True):
+    judging = TransformersReader(language_model.load(model_settings, str(out)))
+    for text, reading in zip(texts, judging.read([one["prompt"] for one in examples]), strict=True):
         assert reading.text == statement(text)
         if text in NUMBERS_THAT_GO_ON:
             assert reading.mass < 0.2, text
