@@ -160,8 +160,8 @@ def confidence(
         )
         if not has_answers and not any(map(_reads_samples, leaves.values())):
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
-        _choose_device(config, device, dtype)
         weights = None if judge is None else judges.local_folder(str(judge))
+        _choose_device(config, device, dtype, weights is not None)
         if weights is not None:
             judges.check_weights(weights, config.device)
         _write_questions(root, asked, known, task)
@@ -399,12 +399,12 @@ def _classifies(source: Record) -> bool:
     return language_model.classifies(source)
 
 
-def _choose_device(config: Config, device: str | None, dtype: Any) -> None:
+def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool) -> None:
     """Choose the device and number format, where a model has weights here. Raises BadInput, before anything runs, for a local
     model that is not there or whose weights are not whole."""
     sources = [model.source for model in config.models.values()]
     local = [source for source in sources if source and "server" not in source]
-    if not local:
+    if not (local or judged):
         return
     from transformers.utils import logging
 
