@@ -219,7 +219,7 @@ def test_what_is_fetched_is_listed_with_its_digest_and_nothing_else_is():
     # Programs that download, in the project's own files.
     program = re.compile(r"\b(curl|wget|git clone|urlretrieve|urlopen|requests\.get)\b")
     folders = [ROOT / name for name in ("workflow", "evidence", "benchmarks", ".ci")]
-    files_there = [path for folder in folders for path in folder.rglob("*") if ".egg-info" not in str(path)]  # README again
+    files_there = [path for folder in folders for path in folder.rglob("*") if ".egg-info" not in str(path)]
     sources = [path for path in files_there if path.suffix in (".py", ".smk", "")]
     found = [path for path in [*sources, ROOT / "Makefile"] if path.is_file() and program.search(path.read_text())]
     assert found == []
