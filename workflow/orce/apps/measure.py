@@ -406,13 +406,13 @@ def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool)
     local = [source for source in sources if source and "server" not in source]
     if not (local or judged):
         return
-    from transformers.utils import logging
-
     from orce.llm import language_model
 
-    logging.disable_progress_bar()  # orce.runtime.process reports progress
     config.device = cast(Any, language_model.device_or_free(device))
     config.dtype = dtype or ("float32" if config.device == "cpu" else "bfloat16")
+    from transformers.utils import logging
+
+    logging.disable_progress_bar()  # orce.runtime.process reports progress
     for source in local:
         language_model.check_weights(source)
 
