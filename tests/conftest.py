@@ -91,7 +91,11 @@ def promised(items) -> set:
         name = f"{item.path.name}::{item.name}"
         first.setdefault(name, item)
         first.setdefault(name.partition("[")[0], item)
-    return {first[name] for name in PROMISED if name in first}
+    collected = {item.path.name for item in items}
+    asked = [name for name in PROMISED if name.partition("::")[0] in collected]
+    if missing := [name for name in asked if name not in first]:
+        raise pytest.UsageError(f"tests/promises.md: no such tests: {', '.join(missing)}")
+    return {first[name] for name in asked}
 
 
 def pytest_collection_modifyitems(config, items):

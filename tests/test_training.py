@@ -284,6 +284,17 @@ def last_layer(settings, **stage) -> dict:
 LAYER_0 = "model.layers.0.self_attn.q_proj"
 
 
+def test_a_step_of_the_warm_start_is_the_same_with_the_frozen_layers_computed_before(settings, tmp_path):
+    """The quick one of the test below."""
+    trainer = trainer_for("sft", last_layer(settings), tmp_path, None)
+    frozen = common.compute_frozen_layers(trainer)
+    steps = []
+    for trainer.frozen in (None, frozen):
+        trainer.model.zero_grad()
+        steps.append(step(trainer))
+    assert same(*steps)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "checkpointing"), [("float32", False), ("bfloat16", True)])
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
