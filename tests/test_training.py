@@ -44,10 +44,13 @@ def settings(model_settings):
 @pytest.fixture(scope="module")
 def warm(tiny, tmp_path_factory) -> Path:
     """A warm start over the tiny model, to read only."""
+    return warm_start(tiny, tmp_path_factory.mktemp("warm"))
+
+
+def warm_start(tiny, folder: Path) -> Path:
     model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    out = tmp_path_factory.mktemp("warm") / "sft"
-    sft.train(SFT_EXAMPLES, training_settings(model), out)
-    return out
+    sft.train(SFT_EXAMPLES, training_settings(model), folder / "sft")
+    return folder / "sft"
 
 
 def prompt(i):
@@ -257,22 +260,27 @@ def killed_at(step):
     return on_step_end
 
 
+def check_resuming(which, settings, folder, warm) -> None:
+    """A training that is killed at its third step leaves nothing, and goes on to the weights of a straight one."""
+    run(which, settings, folder / "straight", warm)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
+        run(which, settings, folder / "again", warm)
+    assert not (folder / "again" / which).exists()
+    run(which, settings, folder / "again", warm)
+    assert equal(adapter(folder / "straight" / which), adapter(folder / "again" / which))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layers", [None, 1])
 @pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path, monkeypatch, which, layers):
+def test_a_killed_training_resumes_to_the_same_weights(settings, warm, tmp_path, which, layers):
     """With all layers adapted, and with the last one alone: what is below it is computed anew."""
     settings["training"]["lora"]["last_layers"] = layers
     if layers:
         warm = tmp_path / "warm"
         sft.train(SFT_EXAMPLES, settings, warm)
-    run(which, settings, tmp_path / "straight", warm)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
-        run(which, settings, tmp_path / "again", warm)
-    assert not (tmp_path / "again" / which).exists()
-    run(which, settings, tmp_path / "again", warm)
-    assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
+    check_resuming(which, settings, tmp_path, warm)
 
 
 def last_layer(settings, **stage) -> dict:
@@ -349,12 +357,9 @@ def test_cudnns_attention_is_off():
     assert not torch.backends.cuda.cudnn_sdp_enabled()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_written(
-    settings, warm, tmp_path, monkeypatch, which
-):
-    step, calls = PackedTrainer.training_step, []
+def poison_second_step(monkeypatch, trainer: type) -> None:
+    """Let a gradient of a trainer's second step be NaN."""
+    step, calls = trainer.training_step, []
 
     def poisoned(self, model, *args, **kwargs):
         loss = step(self, model, *args, **kwargs)
@@ -363,7 +368,15 @@ def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_wr
             next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
         return loss
 
-    monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
+    monkeypatch.setattr(trainer, "training_step", poisoned)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_written(
+    settings, warm, tmp_path, monkeypatch, which
+):
+    poison_second_step(monkeypatch, PackedTrainer)
     with pytest.raises(
         BadInput,
         match=r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate",

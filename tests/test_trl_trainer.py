@@ -7,12 +7,12 @@ import pytest
 import torch
 import yaml
 from conftest import ROOT, program, training_settings
-from test_training import SFT_EXAMPLES, Killed, adapter, equal, killed_at, log_of, run
+from test_training import SFT_EXAMPLES, adapter, check_resuming, log_of, poison_second_step, run, warm_start
 
 from orce.artefacts import store
 from orce.config import check
 from orce.errors import BadInput
-from orce.training import common, sft, stock
+from orce.training import sft, stock
 
 pytestmark = pytest.mark.slow
 KINDS = pytest.mark.parametrize("which", ["sft", "dpo"])
@@ -30,11 +30,8 @@ def by_trl(settings):
 
 @pytest.fixture(scope="module")
 def warm(tiny, tmp_path_factory):
-    """A warm start over the tiny model, by this project's trainer."""
-    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    out = tmp_path_factory.mktemp("warm") / "sft"
-    sft.train(SFT_EXAMPLES, training_settings(model), out)
-    return out
+    """By this project's trainer."""
+    return warm_start(tiny, tmp_path_factory.mktemp("warm"))
 
 
 @KINDS
@@ -59,28 +56,13 @@ def test_a_training_by_trl_ends_where_the_packed_one_does(settings, by_trl, warm
 
 
 @KINDS
-def test_a_killed_training_by_trl_resumes_to_the_same_weights(by_trl, warm, tmp_path, monkeypatch, which):
-    run(which, by_trl, tmp_path / "straight", warm)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
-        run(which, by_trl, tmp_path / "again", warm)
-    assert not (tmp_path / "again" / which).exists()
-    run(which, by_trl, tmp_path / "again", warm)
-    assert equal(adapter(tmp_path / "straight" / which), adapter(tmp_path / "again" / which))
+def test_a_killed_training_by_trl_resumes_to_the_same_weights(by_trl, warm, tmp_path, which):
+    check_resuming(which, by_trl, tmp_path, warm)
 
 
 @KINDS
 def test_a_gradient_that_is_not_finite_ends_a_training_by_trl(by_trl, warm, tmp_path, monkeypatch, which):
-    step, calls = stock.Stock.training_step, []
-
-    def poisoned(self, model, *args, **kwargs):
-        loss = step(self, model, *args, **kwargs)
-        calls.append(loss)
-        if len(calls) == 2:
-            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
-        return loss
-
-    monkeypatch.setattr(stock.Stock, "training_step", poisoned)
+    poison_second_step(monkeypatch, stock.Stock)
     with pytest.raises(BadInput, match="step 2: grad_norm is nan; nothing is written; set a lower learning_rate"):
         run(which, by_trl, tmp_path, warm)
     assert not [*tmp_path.rglob("*.safetensors")]

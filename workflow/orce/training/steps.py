@@ -79,7 +79,35 @@ class FamilySampler(Sampler):
                 yield members[i]
 
 
-class PackedTrainer(Trainer, Generic[AnyRow]):
+class WatchedTrainer(Trainer):
+    """What orce.training.common reads of a trainer beside what transformers' own has: its rows, the
+    budget of a micro-batch, and the tokens and seconds of each step.
+    """
+
+    def watch(self, rows: Sequence[Any]) -> None:
+        self.remove_callback(PrinterCallback)  # common.Report replaces it
+        self.rows = rows
+        self.budget = speed("training")["micro_batch_tokens"]
+        self.tokens: list[int] = []  # of each step so far
+        self.seconds: list[float] = []  # of each step's passes
+
+    def describe_step(self) -> str:
+        """The latest step, as messages name it."""
+        return f"step {self.state.global_step}"
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of
+        it is saved.
+        """
+        for name in ("loss", "grad_norm"):
+            value = float(logs.get(name, 0))
+            if not math.isfinite(value):
+                step = f"[{self.args.run_name}] {self.describe_step()}"
+                raise BadInput(f"{step}: {name} is {value}; {NOT_FINITE}")
+        super().log(logs, start_time)
+
+
+class PackedTrainer(WatchedTrainer, Generic[AnyRow]):
     """Base trainer: packs rows into micro-batches of at most `budget` tokens. Subclasses define
     `part_loss`.
 
@@ -94,14 +122,10 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
         data: Any = rows  # of a dataset, the trainer wants a length and items alone
         # The collator leaves rows as they are: `training_step` packs them when it knows the budget.
         super().__init__(train_dataset=data, data_collator=lambda rows: {"rows": rows}, **options)
-        self.remove_callback(PrinterCallback)  # common.Report replaces it
-        self.rows = rows
+        self.watch(rows)
         self.grouped = grouped
         self.frozen: FrozenLayers | None = None  # those that `common.fit` has computed already
-        self.budget = speed("training")["micro_batch_tokens"]
         self.batch: Sequence[AnyRow] = ()  # of the latest step
-        self.tokens: list[int] = []  # of each step so far
-        self.seconds: list[float] = []  # of each step's passes
 
     def collate(self, rows: Sequence[AnyRow]) -> Batch:
         return pack([row.prompt_ids for row in rows], [row.trie for row in rows])
@@ -158,16 +182,11 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
             model.zero_grad()
             clear_device_cache(garbage_collection=True)
 
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Raises BadInput after a step whose loss or gradient is not finite, before a checkpoint of
-        it is saved.
-        """
+    def describe_step(self) -> str:
         # By identity, as two examples may be equal.
         in_step = {id(row) for row in self.batch}
         examples = [str(n) for n, row in enumerate(self.rows, 1) if id(row) in in_step]
-        step = f"step {self.state.global_step}, examples {', '.join(examples)} of {len(self.rows)}"
-        refuse_not_finite(logs, f"[{self.args.run_name}] {step}")
-        super().log(logs, start_time)
+        return f"{super().describe_step()}, examples {', '.join(examples)} of {len(self.rows)}"
 
     def step(self, model, parts: list[Batch], terms: int) -> torch.Tensor:
         """The loss of a step, given as micro-batches; terms: of this process's loss."""
@@ -204,11 +223,3 @@ class PackedTrainer(Trainer, Generic[AnyRow]):
 
     def floating_point_ops(self, inputs):
         return 0  # nothing reads the sum, and it counts every parameter in every step
-
-
-def refuse_not_finite(logs: dict[str, float], step: str) -> None:
-    """Raises BadInput if the loss or the gradient of a step is not finite. step: as messages name it."""
-    for name in ("loss", "grad_norm"):
-        value = float(logs.get(name, 0))
-        if not math.isfinite(value):
-            raise BadInput(f"{step}: {name} is {value}; {NOT_FINITE}")

@@ -13,27 +13,18 @@ from typing import Any
 import torch
 from accelerate.utils.memory import should_reduce_batch_size
 from datasets import Dataset
-from transformers import PrinterCallback, Trainer, TrainingArguments
+from transformers import TrainingArguments
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce.errors import BadInput
 from orce.runtime.process import speed
-from orce.training.steps import PreferenceRow, Row, refuse_not_finite
+from orce.training.steps import PreferenceRow, Row, WatchedTrainer
 
 OUT_OF_MEMORY = "out of memory: TRL's trainers do not cut a step anew; lower training.micro_batch_tokens, and run it again"
 
 
-class Stock(Trainer):
-    """What orce.training.common reads of a trainer and a trainer of TRL has not: rows, budget, and
-    the seconds and tokens of its steps.
-    """
-
-    def watch(self, rows: Sequence[Row], budget: int) -> None:
-        self.remove_callback(PrinterCallback)  # common.Report replaces it
-        self.rows = rows
-        self.budget = budget
-        self.tokens: list[int] = []
-        self.seconds: list[float] = []
+class Stock(WatchedTrainer):
+    """A trainer of TRL as orce.training.common knows it."""
 
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
         started = time.monotonic()
@@ -48,11 +39,6 @@ class Stock(Trainer):
         self.seconds.append(time.monotonic() - started)
         self.tokens.append(inputs["input_ids"].numel())
         return loss
-
-    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Raises BadInput after a step whose loss or gradient is not finite, before its checkpoint."""
-        refuse_not_finite(logs, f"[{self.args.run_name}] step {self.state.global_step}")
-        super().log(logs, start_time)
 
 
 class Sft(Stock, SFTTrainer):
@@ -71,7 +57,7 @@ class Sft(Stock, SFTTrainer):
         super().__init__(
             model, config, train_dataset=Dataset.from_list(examples), processing_class=tokenizer
         )
-        self.watch(rows, speed("training")["micro_batch_tokens"])
+        self.watch(rows)
 
 
 class Dpo(Stock, DPOTrainer):
@@ -102,7 +88,7 @@ class Dpo(Stock, DPOTrainer):
         # TRL copies the adapter for its reference, and would save the copy beside the policy.
         if "ref" in getattr(model, "peft_config", {}):
             model.delete_adapter("ref")
-        self.watch(rows, speed("training")["micro_batch_tokens"])
+        self.watch(rows)
 
     def _prepare_dataset(self, dataset, *args, **options):
         return dataset  # token ids already
