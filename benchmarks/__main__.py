@@ -6,7 +6,6 @@ Both sides of a comparison run in one process, in turn, on the same input. No ti
 import argparse
 import json
 import os
-import platform
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
@@ -71,10 +70,10 @@ def _ratio(ratio: dict) -> str:
 def machine(threads: int) -> dict:
     """Processor, cores, threads, load, versions, commit and date."""
     from orce.reports import provenance
+    from orce.runtime.machine import processor
 
-    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
     return {
-        "cpu": next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine()),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load": [round(load, 2) for load in os.getloadavg()],

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from benchmarks.timing import Row as Timed
 from benchmarks.timing import compare
 from orce.llm.chat import completion_ids, statement
 from orce.llm.trie import TokenTrie
-from orce.training import common, dpo, sft
+from orce.training import common, dpo, sft, stock
 from orce.training.steps import Row
 
 BATCH, TOKENS, SHARED = 4, 200, 60
@@ -29,33 +28,20 @@ def run(options) -> Iterator[Timed]:
         rows = [Row(prompt_ids=a, trie=TokenTrie.of([b]), trie_tokens=len(b)) for a, b in both]
         packed = ours(sft.SftTrainer, lm, rows, options)
         yield side_by_side(f"SFT, {title}; padded rows", packed, padded(lm, both, sft_loss), options.repeats)
-        plain = [{"input_ids": a + b, "labels": [-100] * len(a) + b} for a, b in both]
-        plain = trls(SFTTrainer, SFTConfig, lm, plain)
+        plain = trls(stock.Sft, lm, rows, options)
         yield side_by_side(f"SFT, {title}; TRL", packed, plain, options.repeats)
-        names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
-        pairs, rows, both, references = [], [], [], []
+        pairs, both, references = [], [], []
         for i, a in enumerate(prompts):
             sides, reference = [statements[i], statements[-1 - i]], (-20.0 - i, -21.5 + i)
             trie, more = TokenTrie.of(sides), sum(map(len, sides))
             pairs.append(dpo.PreferenceRow(prompt_ids=a, trie=trie, trie_tokens=more, reference=reference))
-            rows.append({"prompt_ids": a} | dict(zip(names, [*sides, *reference], strict=True)))
             both += [(a, side) for side in sides]
             references.append(reference)
         packed = ours(dpo.DpoTrainer, lm, pairs, options, 0.1)
         plain = padded(lm, both, functools.partial(dpo_loss, torch.tensor(references)))
         yield side_by_side(f"DPO, {title}; padded rows", packed, plain, options.repeats)
-        plain = trls(PairTrainer, DPOConfig, lm, rows, beta=0.1, precompute_ref_log_probs=True)
+        plain = trls(stock.Dpo, lm, pairs, options, 0.1)
         yield side_by_side(f"DPO, {title}; TRL", packed, plain, options.repeats)
-
-
-class PairTrainer(DPOTrainer):
-    """TRL's trainer for pairs that have token ids and the reference's log-probabilities already."""
-
-    def _prepare_dataset(self, dataset, *args, **kwargs):
-        return dataset
-
-    def _precompute_ref_logps(self, dataset, *args, **kwargs):
-        return dataset
 
 
 def settings(options) -> dict:
@@ -134,17 +120,11 @@ def gradients(model) -> torch.Tensor:
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
-def trls(kind, arguments: type, lm, rows: list[dict], **more):
+def trls(kind, lm, rows: list, options, *more):
     """The same by a trainer of TRL."""
-    from datasets import Dataset
-
-    args = arguments(
-        tempfile.mkdtemp(), use_cpu=True, bf16=False, gradient_checkpointing=False, max_length=None, **more
-    )
-    trainer = kind(model=lm.model, args=args, train_dataset=Dataset.from_list(rows), processing_class=lm.tokenizer)
-    if "ref" in lm.model.peft_config:
-        lm.model.delete_adapter("ref")
-    return step(trainer, trainer.data_collator(rows))
+    args = common.trainer_arguments(lm, settings(options), Path(tempfile.mkdtemp()))["args"]
+    trainer = kind(lm.model, args, rows, lm.tokenizer, *more)
+    return step(trainer, trainer.data_collator([*trainer.train_dataset]))
 
 
 def step(trainer, batch):
