@@ -207,7 +207,7 @@ def round_of_alignment(wildcards):
 
 # Whether the first candidates come with DPO's reference for all rounds and rewards: an adapter's, whose weights the reader can
 # keep apart. In float32 what the candidates were sampled with is the reference.
-KEEPS_REFERENCE = CONFIG.training.method == "lora" and CONFIG.dtype != "float32"
+KEEPS_REFERENCE = plan.keeps_reference(CONFIG)
 
 
 def first_candidates(wildcards):

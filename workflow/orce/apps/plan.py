@@ -77,7 +77,7 @@ TRAININGS = ("sft", "train", "dpo")
 LOADING = (*dict.fromkeys((*ANSWERING, "grade", *JUDGING)),)
 # wildcards that have the name of a job
 NAMES = ("prompted", "stated", "trained", "aligned", "scored", "states", "round")
-# outputs whose folder has it: of candidates that of their round, and none in the first
+# outputs whose folder has this name; for candidates it is the round, and none in the first
 NAMED_BY_FOLDER = ("confidences.jsonl", "manifest.json", "candidates.jsonl")
 
 
