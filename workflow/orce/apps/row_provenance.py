@@ -33,7 +33,7 @@ def describe(metrics: Path) -> Iterator[tuple[str, str]]:
     if not metrics.exists():
         raise BadInput(f"{metrics}: no such file; expected results/DATASET/MODEL/ROW/metrics.json")
     root = metrics.parents[4]
-    paper = dict(leaves(load.read_mapping(PAPER)))
+    paper = dict(load.dotted_keys(load.read_mapping(PAPER)))
     files = [store.run_path(metrics) or str(metrics)]
     for name in files:  # which grows
         path = root / name
@@ -55,9 +55,9 @@ def details(
     """Lines on a file by the facts in its seal: settings that differ from config.yaml, where it
     comes from, what it was trained on.
     """
-    for key, value in leaves(facts.get("settings", {})):
+    for key, value in load.dotted_keys(facts.get("settings", {})):
         known = key_in_config(name, key)
-        if known in paper and paper[known] != value:
+        if not isinstance(value, dict) and known in paper and paper[known] != value:
             yield "", f"{known}: {value} (config.yaml: {paper[known]})"
     for key in SOURCES:
         if facts.get(key) is not None:
@@ -80,15 +80,6 @@ def key_in_config(name: str, key: str) -> str:
     known = [SECTIONS[kind] for kind in kinds if kind in SECTIONS]
     section = known[-1] if known else f"methods.{method}"
     return f"{section}.{key.removeprefix('stage.').removeprefix('options.')}"
-
-
-def leaves(settings: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
-    """Each value of nested settings with its dotted key."""
-    for name, value in settings.items():
-        if isinstance(value, Mapping) and value:
-            yield from leaves(value, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", value
 
 
 def digest_of(facts: Mapping[str, Any]) -> str:

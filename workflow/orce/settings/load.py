@@ -139,7 +139,7 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     mappings = [*map(read_mapping, paths)]
     sources = dict[str, dict[str, Any]]()
     for path, given in zip(paths, mappings, strict=True):
-        for key, source in _keys(given):
+        for key, source in dotted_keys(given):
             if not key.endswith(".source") or not isinstance(source, dict):
                 continue
             sources[key] = sources.get(key, {}) | source
@@ -178,7 +178,7 @@ def name_file(
     }
     sets = dict[str, int]()
     for file, given in files.items():
-        names = [name for name, _ in _keys(given) if f"{key}.".startswith(f"{name}.")]
+        names = [name for name, _ in dotted_keys(given) if f"{key}.".startswith(f"{name}.")]
         sets[file] = max(map(len, names), default=0)
     last = max(reversed(sets), key=sets.__getitem__)
     return f"{last}: {rest}" if sets[last] else message
@@ -194,8 +194,8 @@ def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     for mine, preset in itertools.combinations(paths, 2):
         ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
         if preset.resolve().parent == folder and not ours:
-            before = dict(_keys(read_mapping(mine)))
-            after = dict(_keys(read_mapping(preset)))
+            before = dict(dotted_keys(read_mapping(mine)))
+            after = dict(dotted_keys(read_mapping(preset)))
             changed = [
                 key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
             ]
@@ -206,11 +206,11 @@ def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
                 )
 
 
-def _keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+def dotted_keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Each key of a configuration, dotted, with its value."""
     for name, value in config.items():
         yield f"{above}{name}", value
-        yield from _keys(value, f"{above}{name}.") if isinstance(value, dict) else ()
+        yield from dotted_keys(value, f"{above}{name}.") if isinstance(value, dict) else ()
 
 
 def _first_keys(keys: list[str]) -> str:
