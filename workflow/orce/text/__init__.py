@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from functools import cache
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -30,8 +31,9 @@ def render(name: str, **values) -> str:
     return environment().get_template(f"{name}.j2").render(**values)
 
 
+@cache
 def table(name: str) -> list[dict[str, str]]:
-    """The rows of the table NAME.csv beside this file."""
+    """The rows of the table NAME.csv beside this file, which is read once."""
     with open(Path(__file__).with_name(f"{name}.csv"), encoding="utf-8", newline="") as file:
         return [*csv.DictReader(file)]
 
@@ -56,11 +58,12 @@ def rules(**fragments: str) -> dict[str, list[Rule]]:
         return re.sub("«([^»]+)»", lambda name: fragments.get(name[1], name[0]), text)
 
     by_kind: dict[str, list[Rule]] = {}
-    for kind, rows in groupby(table("rules"), key=lambda row: row.pop("kind")):
+    for kind, rows in groupby(table("rules"), key=itemgetter("kind")):
         by_kind[kind] = []
         for row in rows:
             parts = {
-                key: row[key] if key in ("name", "example") else filled(row[key]) for key in row
+                field: row[field] if field in ("name", "example") else filled(row[field])
+                for field in Rule._fields
             }
             by_kind[kind].append(Rule(**parts))
     return by_kind
