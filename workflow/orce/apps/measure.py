@@ -410,6 +410,7 @@ def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool)
 
     config.device = cast(Any, language_model.device_or_free(device))
     config.dtype = dtype or ("float32" if config.device == "cpu" else "bfloat16")
+    # after torch, which is named where both are missing
     from transformers.utils import logging
 
     logging.disable_progress_bar()  # orce.runtime.process reports progress
