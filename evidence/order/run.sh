@@ -11,7 +11,7 @@ run() { # run SEED NAME DPO TARGET...
     local seed=$1 name=$2 dpo=$3
     shift 3
     .venv/bin/snakemake --workflow-profile workflow/profiles/demo --cores "${CORES:-2}" --directory "$folder/$seed-$name" \
-        --configfile config/demo.yaml evidence/order/order.yaml --config seed="$seed" "dpo=$dpo" -- "$@"
+        --configfile config.yaml config/demo.yaml evidence/order/order.yaml --config seed="$seed" "dpo=$dpo" -- "$@"
 }
 
 # A setting starts from the seed's samples, warm start and candidates.
