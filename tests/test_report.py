@@ -352,6 +352,26 @@ def test_the_circles_stand_at_the_points_and_the_curves_mean_is_the_aurc_of_the_
     assert line.get_label() == f"ORCE {area:.3f}"
 
 
+def test_a_bin_has_the_interval_of_its_accuracy():
+    panel = drawn(figures.draw_reliability, PICTURED, [series(np.full(10, 0.75), np.arange(10) < 7)]).axes[0]
+    [interval] = panel.collections[2].get_segments()
+    # Newcombe (Statistics in Medicine 17, 857, 1998) has .3968 to .8922 for 7 of 10 by Wilson's score.
+    assert interval[:, 0].tolist() == [0.75, 0.75] and interval[:, 1] == pytest.approx([0.3968, 0.8922], abs=5e-5)
+
+
+def test_nineteen_of_twenty_random_orders_are_within_the_band_and_a_perfect_one_is_not():
+    correct = np.arange(100) < 60
+    low, high = figures.random_band(correct)
+    rng, drawn_items = np.random.default_rng(0), np.arange(1, 101)
+    risks = np.array([np.cumsum(~rng.permutation(correct)) / drawn_items for _ in range(4000)])
+    inside = ((risks >= low) & (risks <= high)).mean(axis=0)
+    assert inside.min() > 0.94 and inside[30:70].max() < 0.99
+    assert low[-1] == high[-1] == pytest.approx(0.4)
+    assert (np.cumsum(~correct) / drawn_items < low)[10:60].all()
+    axes = drawn(figures.draw_risk_coverage, PICTURED, [stated()]).axes[0]
+    assert figures.BAND in axes.get_legend_handles_labels()[1]
+
+
 def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     three = [stated(method) for method in LABELLED]
     other = series(np.ones(200), np.zeros(200), "cot", answer="B")

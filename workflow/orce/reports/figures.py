@@ -18,6 +18,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
 from matplotlib.lines import Line2D
+from scipy.stats import binomtest, hypergeom
 
 from orce import metrics
 from orce.align import rewards
@@ -159,7 +160,7 @@ SMALLEST = 3.0
 
 def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     """One panel per method: a circle per bin, its area the number of items, with a line to the
-    diagonal.
+    diagonal and a thin one for the 95 % interval of its accuracy (Wilson, 1927).
 
     Above it the method in bold, its ECE, then its caveats; all titles are as high as the highest.
     """
@@ -200,20 +201,34 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
         panel.scatter(
             confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3
         )
+        low, high = wilson_intervals(np.rint(accuracy * count).astype(int), count)
+        panel.vlines(confidence, low, high, color=GREY, linewidth=0.5, zorder=1.5)
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
         panel.remove()
     n = max((len(curve.stated.ids) for curve in series if curve.stated), default=0)
-    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap of the bin")
-    handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap]
+    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap")
+    interval = Line2D(
+        [], [], color=GREY, linewidth=0, marker="|", markersize=8, label="95 % interval"
+    )
+    handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap, interval]
     for share in (0.1, 0.5, 1.0) if n else ():
         size = (SMALLEST + LARGEST * share) ** 0.5
         label = f"{share * n:,.0f} of {n:,} items"
         circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "markersize": size}
         handles.append(Line2D([], [], linewidth=0, label=label, **circle))
-    figure.legend(handles=handles, loc="outside lower center", ncols=5)
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
     return figure
+
+
+def wilson_intervals(right: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lower and upper ends [N] of the 95 % intervals of `right` of `count` items, [N] each."""
+    intervals = [
+        binomtest(int(k), int(n)).proportion_ci(method="wilson")
+        for k, n in zip(right, count, strict=True)
+    ]
+    return np.array([i.low for i in intervals]), np.array([i.high for i in intervals])
 
 
 def _caption(stated: Stated | None) -> list[str]:
@@ -233,10 +248,15 @@ def _caption(stated: Stated | None) -> list[str]:
 LABEL = 30  # characters of a label for which two columns are wide enough
 # marks a method that judges other answers: its curve may lie below the grey perfect order
 OTHER = "\u2020"
+BAND = "95 % of random orders"
 
 
 def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
-    """Error rate among the most confident items; AURC, the area below, is in the legend."""
+    """Error rate among the most confident items; AURC, the area below, is in the legend.
+
+    The dotted line is the expected risk of a random order. 95 % of random orders are within the
+    band at each coverage, so a curve inside it is not told apart from chance there.
+    """
     figure = Figure()
     axes = figure.subplots()
     axes.set(
@@ -259,7 +279,8 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
             axes.plot(
                 coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5
             )
-        axes.fill_between(coverage, risk, color=GREY, alpha=0.12, linewidth=0)
+        low, high = random_band(usual.correct)
+        axes.fill_between(coverage, low, high, color=GREY, alpha=0.2, linewidth=0, label=BAND)
     else:
         _say(axes, "no confidences")
     for number, (curve, stated) in enumerate(read):
@@ -291,6 +312,17 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
         loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7
     )
     return figure
+
+
+def random_band(correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds [n] of the risk among the first i of n items in 95 % of random orders, i = 1..n.
+
+    The errors among i items drawn without replacement are hypergeometric.
+    """
+    n = len(correct)
+    drawn = np.arange(1, n + 1)
+    errors = hypergeom(n, n - int(correct.sum()), drawn)
+    return errors.ppf(0.025) / drawn, errors.ppf(0.975) / drawn
 
 
 def most_judged(stated: list[Stated]) -> Stated:
