@@ -27,6 +27,7 @@ from orce.judge.reader import Ends, Reading, TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement, to_percent
 from orce.llm.trie import TokenTrie, node_logprobs, pack, path_logprobs
+from orce.reports.screen import rows_so_far
 from orce.runtime import process
 from orce.stages import surrogate
 from orce.training import common, dpo, sft, tokenized_brier
@@ -158,20 +159,30 @@ def test_a_prompt_of_little_mass_is_read_by_few_ends_and_states_the_same(reader,
 
 
 @pytest.mark.slow
-def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize(
+    ("readout", "said", "beside"),
+    [
+        ("mode", "read by the most probable of the values 0 to 100 percent", "mean"),
+        ("mean", "read by the mean of their distribution over 0 to 100 percent", "stated"),
+    ],
+)
+def test_a_run_has_its_readout_in_its_table_and_another_one_beside_it(
+    readout, said, beside, finished, tmp_path, monkeypatch, capsys
+):
     """Read, gathered, measured and rendered; what was read for another readout is refused."""
     monkeypatch.chdir(shutil.copytree(finished, tmp_path / "run"))
     shard, folder = CELL / "shards" / "confidences-0.jsonl", CELL / "sft"
-    gathered = ["gather", "--shards", str(shard), "--readout", "mode", "--out", str(folder / "confidences.jsonl")]
-    assert main(gathered) == 2
-    assert f"{shard}: its records have no mode" in capsys.readouterr().err
+    gathered = ["gather", "--shards", str(shard), "--readout", readout, "--out", str(folder / "confidences.jsonl")]
+    if readout == "mode":
+        assert main(gathered) == 2
+        assert f"{shard}: its records have no mode" in capsys.readouterr().err
     monkeypatch.setenv("ORCE_SPEED", json.dumps(finished_run.SPEED))
-    asked = finished_run.STATED | {"model": finished_run.MODEL, "mode": True}
+    asked = finished_run.STATED | {"model": finished_run.MODEL, "mode": readout == "mode"}
     finished_run.step("state", asked, prompts=finished_run.TEST, samples=CELL / "samples.jsonl", out=shard)
     assert main(gathered) == 0
     records = files.read_jsonl(folder / "confidences.jsonl")
-    assert [one["confidence"] for one in records] == [one["mode"] for one in records]
-    assert any(one["mode"] != one["stated"] for one in records)
+    assert [one["confidence"] for one in records] == [one[readout] for one in records]
+    assert any(one[readout] != one["stated"] for one in records)
     finished_run.step(
         "evaluate", finished_run.EVALUATE | {"seed": 1}, confidences=folder / "confidences.jsonl",
         surrogate=CELL / "surrogate.csv", out=folder / "metrics.json", extra=folder / "extra.json",
@@ -181,11 +192,16 @@ def test_a_run_whose_readout_is_the_mode_has_it_in_its_table(finished, tmp_path,
     options = {"tables": {"one": table}, "models": {"small": {"label": "Small"}}, "order": ["one"]}
     options |= {"tasks": {"arithmetic": ARITHMETIC}}
     finished_run.step("table", options, metrics=folder / "metrics.json", out="paper_tables")
-    confidence, correct = ([one[key] for one in records] for key in ("mode", "correct"))
-    ece = metrics.expected_calibration_error(confidence, correct)
-    assert ece != metrics.expected_calibration_error([one["stated"] for one in records], correct)
+    correct = [one["correct"] for one in records]
+    ece, other = (
+        metrics.expected_calibration_error([one[name] for one in records], correct) for name in (readout, beside)
+    )
+    assert ece != other
     table = Path("paper_tables/one.tex").read_text()
-    assert f"{ece:.3f}" in table and "read by the most probable of the values 0 to 100 percent" in table
+    below = table.index(f"Small, {beside}")
+    assert table.index(f"{ece:.3f}") < below < table.index(f"{other:.3f}", below) and said in table
+    title = rows_so_far(CELL)[0]
+    assert title.endswith(f"test questions; confidence LLMs read by the {readout}")
 
 
 @pytest.mark.slow

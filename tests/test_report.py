@@ -283,11 +283,11 @@ def series(confidence, correct, method="orce", answer="A", unread=0):
         confidence=np.asarray(confidence),
         correct=np.asarray(correct),
         f1=None,
+        as_stated=None,
         mean=None,
         mass=None,
         unread=unread,
         retried=0,
-        from_modes=False,
     )
     return figures.Series(method, label, read)
 

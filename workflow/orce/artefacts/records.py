@@ -197,9 +197,9 @@ class Pair(msgspec.Struct, kw_only=True):
 class Confidence(msgspec.Struct, kw_only=True):
     """A line of confidences.jsonl: a confidence in an answer, None for one that could not be read.
 
-    raw: what it was read from; a list of both replies after a second question (`retried`). mean,
-    mode: of the distribution of a confidence LLM; mass: its probability of the 101 values. spent:
-    what a server counted for the chunk that begins here.
+    raw: what it was read from; a list of both replies after a second question (`retried`). Of a
+    confidence LLM, stated: its greedy statement; mean, mode: of its distribution; mass: its
+    probability of the 101 values. spent: what a server counted for the chunk that begins here.
     """
 
     id: str
@@ -209,6 +209,7 @@ class Confidence(msgspec.Struct, kw_only=True):
     confidence: Number | None
     raw: Any = None
     retried: bool | UnsetType = UNSET
+    stated: Number | UnsetType | None = UNSET
     mean: Number | UnsetType = UNSET
     mode: Number | UnsetType = UNSET
     mass: Number | UnsetType = UNSET

@@ -26,11 +26,11 @@ class Stated:
     confidence: np.ndarray  # [n], in [0, 1]
     correct: np.ndarray  # bool [n]
     f1: np.ndarray | None  # [n]; None where the task has none
+    as_stated: np.ndarray | None  # [n], of a confidence LLM, whatever `confidence` is
     mean: np.ndarray | None  # [n], of the distributions; None where there are none
     mass: float | None  # the 101 values' probability, on average; None where it was not kept
     unread: int  # confidences that could not be read and hold the default
     retried: int  # confidences that were read at a second try, or not even then
-    from_modes: bool  # the confidences are the distributions' modes
 
 
 def read_stated(path: str | Path, unparsed: float) -> Stated:
@@ -47,11 +47,13 @@ def read_stated(path: str | Path, unparsed: float) -> Stated:
         confidence=np.array(read_or_default, dtype=float),
         correct=np.array([record.correct for record in records], dtype=bool),
         f1=_complete([record.f1 for record in records]),
+        as_stated=_complete(
+            [unparsed if record.stated is None else record.stated for record in records]
+        ),
         mean=_complete([record.mean for record in records]),
         mass=None if mass is None else float(mass.mean()),
         unread=confidences.count(None),
         retried=[record.retried for record in records].count(True),
-        from_modes=any(record.mode is not UNSET for record in records),
     )
 
 

@@ -14,13 +14,15 @@ from orce.metrics import signs
 from orce.metrics.signs import COLLAPSED, UNREAD
 
 CORRELATIONS = ("spearman", "spearman_surrogate")
+READINGS = ("mean", "stated")  # beside the configured one
 
 
 @dataclass(frozen=True)
 class CellMetrics:
     """values: of each metric, of a correlation its rho, and of `spearman` also as its columns rho
-    and p; None where it is undefined. mean: the same items read by the mean of each distribution,
-    where a model has one. The rest as in metrics.json.
+    and p; None where it is undefined. mean, stated: the same items by the mean of each
+    distribution, and by what the model states where `readout` is the mean. The rest as in
+    metrics.json.
     """
 
     path: str
@@ -37,6 +39,7 @@ class CellMetrics:
     log10_p: float | None = None
     readout: str | None = None
     mean: "CellMetrics | None" = None
+    stated: "CellMetrics | None" = None
     provenance: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
@@ -53,11 +56,16 @@ class CellMetrics:
             values |= {name: written[name]["rho"] for name in CORRELATIONS if written.get(name)}
             spearman = written.get("spearman") or {}
             values |= {name: spearman[name] for name in ("rho", "p") if name in spearman}
-            own = {"path": path, "values": values, "log10_p": spearman.get("log10_p"), "mean": None}
-            metrics = msgspec.convert(written | own, cls)
-            mean = written.get("mean")
-            absent = {"mean": None, "n_distinct": None}
-            return replace(metrics, mean=cls.of(path, written | mean | absent)) if mean else metrics
+            readings = {name: written.get(name) for name in READINGS}
+            own = {"path": path, "values": values, "log10_p": spearman.get("log10_p")}
+            metrics = msgspec.convert(written | own | dict.fromkeys(READINGS), cls)
+            absent = {**dict.fromkeys(READINGS), "n_distinct": None}
+            others = {
+                name: cls.of(path, written | absent | reading)
+                for name, reading in readings.items()
+                if reading
+            }
+            return replace(metrics, **others)
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(
                 f"{path}: not as the step evaluate writes it ({error}); {store.remake_hint(path)}"

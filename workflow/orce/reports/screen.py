@@ -34,6 +34,8 @@ def rows_so_far(cell: Path) -> list[str]:
     rows.sort(key=lambda row: _place(row[0]))
     n = max(metrics.n for _, metrics in rows)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
+    if readouts := {metrics.readout for _, metrics in rows if metrics.readout}:
+        title += f"; confidence LLMs read by the {' or '.join(sorted(readouts))}"
     lines = [title, LINE.format("", *SO_FAR, "unread")]
     signs = []
     for method, metrics in rows:

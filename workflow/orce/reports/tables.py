@@ -26,7 +26,7 @@ from orce.metrics.signs import COLLAPSED, UNREAD, mostly_unread
 from orce.metrics.summary import read_stated
 from orce.reports import comparison, metrics_file, provenance
 from orce.reports.comparison import SHORT_TITLES, decimals
-from orce.reports.metrics_file import CellMetrics
+from orce.reports.metrics_file import READINGS, CellMetrics
 from orce.settings.stage import to_mapping
 
 Labels = Mapping[str, Mapping[str, str]]  # of models: {key: {"label": ...}}
@@ -50,6 +50,11 @@ TEX_SPECIAL = {
     "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
     **{character: "\\" + character for character in "&%$#_"},
 }  # fmt: skip
+HOW_READ = {
+    "stated": "what they state",
+    "mean": "the mean of their distribution over 0 to 100 percent",
+    "mode": "the most probable of the values 0 to 100 percent",
+}
 CONFIDENCES = "of the rows of ablations, for differences on the same items"
 
 
@@ -214,10 +219,11 @@ def fill(spec: TableWithRows, metrics: Mapping[str, CellMetrics], models: Labels
     for model, rows in groupby(spec.rows, key=lambda row: row.model):
         label = layout.model_label(model, models)
         block = {row: by_row[row] for row in rows}
-        means = {row: mean for row, cell in block.items() if (mean := second_reading(cell))}
-        blocks += [
-            _block(*both, spec) for both in ((label, block), (f"{label}, mean", means)) if both[1]
-        ]
+        blocks.append(_block(label, block, spec))
+        for reading in READINGS:
+            read = {row: other for row, cell in block.items() if (other := second(cell, reading))}
+            if read:
+                blocks.append(_block(f"{label}, {reading}", read, spec))
     notes = _notes(by_row, spec.columns, models) + spec.notes
     return Table(
         layout.caption(spec, models),
@@ -234,10 +240,11 @@ def replaced(metrics: CellMetrics) -> bool:
     return mostly_unread(metrics.n_unparsed["confidence"], metrics.n)
 
 
-def second_reading(metrics: CellMetrics) -> CellMetrics | None:
-    """A confidence LLM's mean, where it says something else than what the model states."""
-    mean = metrics.mean
-    return mean if mean and mean.values.get("aurc") != metrics.values.get("aurc") else None
+def second(metrics: CellMetrics, reading: str) -> CellMetrics | None:
+    """Another reading of a confidence LLM, where it says something else than the configured one."""
+    other = getattr(metrics, reading)
+    same = other is None or other.values.get("aurc") == metrics.values.get("aurc")
+    return None if same else other
 
 
 def _block(label: str, by_row: Rows, spec: TableWithRows) -> Block:
@@ -345,14 +352,12 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         notes.append(
             f"Half of the interval: ECE {median(widths['ece']) / 2:.3f} (median over the rows)."
         )
-    if any(cell.readout == "mode" for cell in by_row.values()):
-        notes.append(
-            "Confidence LLMs are read by the most probable of the values 0 to 100 percent."
-        )
-    if any(map(second_reading, by_row.values())):
-        notes.append(
-            "Mean: the same models, read by the mean of their distribution over 0 to 100 percent."
-        )
+    for readout in ("mean", "mode"):
+        if any(cell.readout == readout for cell in by_row.values()):
+            notes.append(f"Confidence LLMs are read by {HOW_READ[readout]}.")
+    for reading in READINGS:
+        if any(second(cell, reading) for cell in by_row.values()):
+            notes.append(f"{reading.capitalize()}: the same models, read by {HOW_READ[reading]}.")
     masses = {row: cell.mean.values.get("mass") for row, cell in by_row.items() if cell.mean}
     if rows := listed({row: f"{mass:.3f}" for row, mass in masses.items() if little_mass(mass)}):
         notes.append(
@@ -366,7 +371,11 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
         notes.append(
             f"{UNREAD} More than a tenth of the confidences were unreadable: the row is not ranked."
         )
-    if any(cell.collapse or (cell.mean and cell.mean.collapse) for cell in by_row.values()):
+    read = [*by_row.values()]
+    read += [
+        other for cell in by_row.values() for name in READINGS if (other := second(cell, name))
+    ]
+    if any(cell.collapse for cell in read):
         notes.append(
             f"{COLLAPSED} Fewer than three distinct confidences, or a Brier score above that of the best constant: "
             "the row is not ranked."

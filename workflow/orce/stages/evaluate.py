@@ -75,13 +75,17 @@ def run(
         n_unparsed={"answer": stated.answers.count(None), "confidence": stated.unread},
         **options,
     )
-    # the other readout of the same distributions, for the tables' second block
+    readout = store.manifest_facts(confidences).get("settings", {}).get("readout", "stated")
+    # the other readouts of the same distributions, for the tables' further blocks
     if stated.mean is not None:
         values["mean"] = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
-    values |= {"readout": "mode"} if stated.from_modes else {}
-    distinct = len(np.unique(stated.confidence))
-    if distinct < 3 and stated.unread < len(stated.ids):
-        values["n_distinct"] = distinct
+    if readout != "stated":
+        values["readout"] = readout
+    if stated.unread < len(stated.ids):
+        values |= few_distinct(stated.confidence)
+    if readout == "mean" and stated.as_stated is not None:
+        values["stated"] = summarise(stated.as_stated, stated.correct, **options)
+        values["stated"] |= few_distinct(stated.as_stated)
     digest = files.file_digest(confidences)
     record = provenance.provenance_of(
         to_mapping(settings), {path: store.read_manifest(path) for path in manifests}, digest
@@ -99,3 +103,9 @@ def run(
     # the screen of a long run shows what there is
     for line in screen.rows_so_far(Path(out).parent.parent):
         say(line)
+
+
+def few_distinct(confidence: np.ndarray) -> dict[str, int]:
+    """`n_distinct` where there are fewer than three values, which says that a row is collapsed."""
+    distinct = len(np.unique(confidence))
+    return {"n_distinct": distinct} if distinct < 3 else {}
