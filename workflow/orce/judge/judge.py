@@ -61,7 +61,7 @@ class Judge:
     """
 
     def __init__(self, lm, task: str | None, readout: str, batch_tokens: int, chunk: int):
-        from orce.judge.reader import TransformersReader
+        from orce.judge.reader import reader_of
         from orce.llm.trie import sliding_window
 
         if readout not in READOUTS:
@@ -69,7 +69,7 @@ class Judge:
         self.task: Any = AsGiven if task is None else tasks.get(task)
         self.readout = readout
         self.chunk = chunk
-        self.reader = TransformersReader(lm, batch_tokens)
+        self.reader = reader_of(lm, batch_tokens)
         config = lm.model.config
         limits = (getattr(config, "max_position_embeddings", None), sliding_window(config))
         self.longest = min(filter(None, limits), default=None)

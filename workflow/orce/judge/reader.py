@@ -19,11 +19,12 @@ import torch
 from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
+from orce.llm import plain
 from orce.llm.chat import ENOUGH_MASS, Messages, completion_ids, expected, little_mass, statement
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
-from orce.llm.trie import TokenTrie, token_logprobs
+from orce.llm.trie import TokenTrie, has_own_attention, token_logprobs
 from orce.runtime import process
 
 # (index of the prompt, log P [101]) -> percents sampled for it
@@ -364,3 +365,43 @@ class TransformersReader(CachedModel):
             branches.append([(self.trie.tokens[node], self.trie.ancestors[node]) for node in nodes])
         logits = cache.extend(branches)
         return logits.split([len(leaves) for leaves in percents])
+
+
+class PlainReader(TransformersReader):
+    """Reads a model whose attention is its own, by whole forward passes: a row of each of the 101
+    turns, and one of each token of the text.
+    """
+
+    def read_ids(
+        self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None
+    ) -> list[Reading]:
+        turns = [[self.trie.tokens[node] for node in path] for path in self.trie.paths]
+        for percent in self._leaves:
+            turns[percent].append(self._end)
+        readings = []
+        for i, prompt in enumerate(ids):
+            scores = plain.token_logprobs(self.lm.model, prompt, turns, self.batch_tokens)
+            nodes = torch.empty(1, len(self.trie.tokens))
+            for path, score in zip(self.trie.paths, scores, strict=True):
+                nodes[0, path] = score[: len(path)]
+            constrained = self._constrained(nodes)
+            greedy = greedy_value(constrained[0].tolist(), self.trie)
+            logprobs = np.array([score.double().sum().item() for score in scores])
+            sampled: list[int] = []
+            if sample is not None:
+                sampled = sample(i, self._values(constrained)[0])
+            text = None
+            if state_text:
+                written = plain.greedy_tokens(self.lm.model, prompt, STATEMENT_TOKENS, self.lm.ends)
+                text = self.lm.tokenizer.decode(written, skip_special_tokens=True)
+            drawn = logprobs[sampled].tolist()
+            readings.append(Reading(logprobs.astype(np.float32), greedy, text, sampled, drawn))
+        return readings
+
+
+def reader_of(
+    lm: LanguageModel, batch_tokens: int = process.USUAL["batch_tokens"]
+) -> TransformersReader:
+    """The reader of a loaded confidence LLM."""
+    kind = PlainReader if has_own_attention(lm.model) else TransformersReader
+    return kind(lm, batch_tokens)

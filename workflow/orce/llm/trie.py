@@ -257,11 +257,7 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     kind = device.type
     dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
     # the model may be in a wrapper for several processes
-    config = getattr(model, "module", model).config
-    if config._attn_implementation != BLOCKS:
-        raise BadInput(
-            f"{config.name_or_path or config.model_type}: {OWN_ATTENTION}; take another model"
-        )
+    check_attention(getattr(model, "module", model))
     logits = model(
         input_ids=packed["input_ids"].to(device),
         position_ids=packed["position_ids"].to(device),
@@ -302,6 +298,21 @@ def use_blocks(model) -> None:
     """
     if model.config._attn_implementation == "sdpa" and model._supports_attention_backend:
         model.config._attn_implementation = BLOCKS
+
+
+def has_own_attention(model) -> bool:
+    """Whether a model computes its attention where `use_blocks` cannot reach it."""
+    return model.config._attn_implementation != BLOCKS
+
+
+def check_attention(model) -> None:
+    """Raises BadInput for a model whose attention is its own: packed rows would be computed as one
+    text.
+    """
+    if has_own_attention(model):
+        name = model.config.name_or_path or model.config.model_type
+        remedy = "set training.trainer: trl for SFT and DPO, and train no other method; or take another model"
+        raise BadInput(f"{name}: {OWN_ATTENTION}; {remedy}")
 
 
 def block_attention(

@@ -304,13 +304,13 @@ def open_reader(
     """The reader of the confidence LLM in a folder (None: the untrained one); merged: whether its
     adapter is. Raises BadInput, before it loads a model, for a prompt that the model cannot read.
     """
-    from orce.judge.reader import STATEMENT_TOKENS, TransformersReader
+    from orce.judge.reader import STATEMENT_TOKENS, reader_of
     from orce.llm import kv_cache, language_model
 
     kv_cache.check_fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     lm = language_model.load(settings.model, weights, merged=merged)
-    return TransformersReader(lm, fast["batch_tokens"])
+    return reader_of(lm, fast["batch_tokens"])
 
 
 # Shards and readouts

@@ -25,10 +25,12 @@ from safetensors import safe_open
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.judge.reader import value_trie
-from orce.llm import language_model
+from orce.llm import language_model, plain
 from orce.llm.trie import (
     Packed,
+    check_attention,
     check_window,
+    has_own_attention,
     node_logprobs,
     pack,
     packed_batches,
@@ -154,6 +156,14 @@ def logprobs(
     result = torch.empty(len(rows), len(rows[0].trie.paths))
     done = 0
     lm.model.eval()
+    if has_own_attention(lm.model):
+        for done, row in enumerate(rows, 1):
+            continuations = [[row.trie.tokens[node] for node in path] for path in row.trie.paths]
+            with mixed:
+                scores = plain.token_logprobs(lm.model, row.prompt_ids, continuations, tokens)
+            result[done - 1] = torch.stack([each.sum() for each in scores])
+            report(done)
+        return result
     for batch, packed in in_packed_rows(rows, tokens):
         with mixed:
             paths = path_logprobs(node_logprobs(lm.model, packed), packed)
@@ -370,6 +380,8 @@ def train(
             with files.with_path(work):
                 started = time.monotonic()
                 lm = trainable(settings, start)
+                if parse_training_job(settings).training.trainer != "trl":
+                    check_attention(lm.model)
                 trainer = build(lm, trainer_arguments(lm, settings, work))
                 before = log_odds(lm, trainer, settings)
                 fit(trainer, work)
