@@ -430,8 +430,8 @@ def test_the_table_is_read_as_it_was_written_and_a_broken_one_named_by_line(tmp_
     with pytest.raises(BadInput, match="surrogate.csv: no column 'n_correct'; expected id, split, n_correct"):
         read_surrogate(path)
     path.write_text(f"{','.join(ROW)}\n7,rl,1,3,0.3,a,1\n8,rl,1,3,much,a,1\n")
-    with pytest.raises(BadInput, match="surrogate.csv, line 3: kappa is 'much'; expected a number"):
+    with pytest.raises(BadInput, match="surrogate.csv, line 3: .*float.*kappa.*; make it again"):
         read_surrogate(path)
     path.write_text(f"{','.join(ROW)}\n7,rl,1,3\n")
-    with pytest.raises(BadInput, match="line 2: kappa is None"):
+    with pytest.raises(BadInput, match="line 2: .*missing required field `kappa`"):
         read_surrogate(path)

@@ -6,8 +6,10 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 import dry_run
+import msgspec
 import pytest
 import yaml
 from conftest import ARITHMETIC, ROOT, cases, program, typed
@@ -69,6 +71,20 @@ def test_a_key_that_is_gone_is_named(path, message):
     with pytest.raises(BadInput, match=message) as raised:
         configuration.check(changed(path, None))
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(("kind", "told"), [
+    (Annotated[str, msgspec.Meta(ge=1)], "Can only set `ge` on a numeric type"),
+    (Annotated[int, msgspec.Meta(lt=0.5)], "'float' object cannot be interpreted as an integer"),
+])  # fmt: skip
+def test_a_limit_that_the_type_of_a_new_key_cannot_have_is_told_in_one_line_with_the_key(kind, told):
+    keys = msgspec.defstruct("Keys", [("added", kind)])
+    with pytest.raises(BadInput) as raised:
+        load.convert({"added": 1}, keys, "dpo")
+    said = str(raised.value)
+    assert (
+        said.startswith("config: dpo.added: its type in orce/settings/schema.py") and told in said and "\n" not in said
+    )
 
 
 def test_every_method_has_one_place_for_its_weights():

@@ -24,7 +24,7 @@ from orce.artefacts import files
 from orce.config import check as configuration
 from orce.errors import BadInput
 from orce.given import records as given_records
-from orce.settings.stage import GivenFile
+from orce.settings.schema import GivenFile
 
 N = 24
 

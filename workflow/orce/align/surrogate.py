@@ -2,9 +2,8 @@
 Confidence Estimation").
 """
 
-import csv
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -39,7 +38,6 @@ class Row(msgspec.Struct, kw_only=True):
 
 
 COLUMNS = Row.__struct_fields__[:-1]  # all but the optional `raw`
-NUMBERS = {"n_correct": int, "n_samples": int, "kappa": float, "answer_correct": int}
 
 
 def kappa(correct: Sequence[bool]) -> float:
@@ -78,24 +76,14 @@ def read_surrogate(path) -> list[Row]:
     """The rows of surrogate.csv with their types, in file order; an unreadable answer is the empty
     string.
     """
-    with open(verify(path), encoding="utf-8", newline="") as handle:
-        reader = csv.DictReader(handle)
-        if missing := [column for column in COLUMNS if column not in (reader.fieldnames or ())]:
-            raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+    lines = tables.cells(verify(path))
+    _, header = next(lines)
+    if missing := [column for column in COLUMNS if column not in header]:
+        raise BadInput(f"{path}: no column {missing[0]!r}; expected {', '.join(COLUMNS)}")
+    rows = []
+    for where, cells in lines:
         try:
-            return [_parsed(cells, f"{path}, line {reader.line_num}") for cells in reader]
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise BadInput(
-                f"{path}: not the surrogate step's CSV ({error}); make it again"
-            ) from None
-
-
-def _parsed(cells: dict[str, Any], where: str) -> Row:
-    """The row of a line's cells {column: text}; `where` names the line in an error."""
-    for column, number in NUMBERS.items():
-        try:
-            cells[column] = number(cells[column])
-        except (TypeError, ValueError):
-            raise BadInput(f"{where}: {column} is {cells[column]!r}; expected a number") from None
-    known = {column: cells[column] for column in Row.__struct_fields__ if column in cells}
-    return Row(**{column: tables.without_guard(cell) for column, cell in known.items()})
+            rows.append(msgspec.convert(dict(zip(header, cells, strict=False)), Row, strict=False))
+        except msgspec.ValidationError as error:
+            raise BadInput(f"{where}: not of the surrogate step ({error}); make it again") from None
+    return rows

@@ -530,11 +530,9 @@ def _hints(run: Run, table: Table, examples: list[Any], samples: Record) -> list
             hints.append(f"{name}: {unread}")
     if empty := sum(record["answer"] is None for record in table):
         hints.append(f"{empty} of {len(table)} answers are empty, or none could be read in them")
-    by_tokens = [
-        name
-        for name in run.registry.bottom(name for name in table.methods if name != JUDGE)
-        if "logprobs" in run.registry.get(name).reads
-    ]
+    rows = [name for name in table.methods if name != JUDGE]
+    below = run.registry.bottom(rows)
+    by_tokens = [name for name in below if "logprobs" in run.registry.get(name).reads]
     if by_tokens and any("reply" in record for record in table):
         hints.append(
             f"{', '.join(by_tokens)}: of the whole reply (`reply` in the output), not of the answer in it alone"
@@ -550,8 +548,7 @@ def _hints(run: Run, table: Table, examples: list[Any], samples: Record) -> list
         )
     if task == "qa" and (hint := _contains_hint(labelled)):
         hints.append(hint)
-    rows = [name for name in table.methods if name != JUDGE]
-    if run.config.grading is None and BY_MEANING.intersection(run.registry.bottom(rows)):
+    if run.config.grading is None and BY_MEANING.intersection(below):
         answers = [(samples[example["id"]]["answers"], example) for example in examples]
         if all_apart(answers, tasks.get(task)):
             hints.append(APART)

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -253,32 +252,10 @@ def write_json(path, value) -> None:
         handle.write(to_text(value))
 
 
-class Lines:
-    """The lines of a file that are not blank, as (number, bytes), sliced like a list. Only one
-    slice is in memory at a time.
-    """
-
-    def __init__(self, path):
-        self.path = path
-        self._starts = array("q")
-        self._numbers = array("q")
-        start = 0
-        with open(path, "rb") as handle:
-            for number, line in enumerate(handle, 1):
-                if line.strip():
-                    self._starts.append(start)
-                    self._numbers.append(number)
-                start += len(line)
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def __getitem__(self, wanted: slice) -> list[tuple[int, bytes]]:
-        chosen = range(len(self))[wanted]
-        with open(self.path, "rb") as handle:
-            handle.seek(self._starts[chosen[0]] if chosen else 0)
-            lines = (line for line in handle if line.strip())
-            return [(self._numbers[i], line) for i, line in zip(chosen, lines, strict=False)]
+def count_lines(path) -> int:
+    """How many lines of a file are not blank."""
+    with open(path, "rb") as handle:
+        return sum(1 for line in handle if line.strip())
 
 
 @contextlib.contextmanager
@@ -377,7 +354,7 @@ def partial_folder(output) -> Path:
 
 def in_chunks(
     output,
-    items: Sequence | Lines,
+    items: Sequence,
     size: int,
     tag: str,
     work: Callable[[Any], Sequence[Any]],

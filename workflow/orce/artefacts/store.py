@@ -266,7 +266,7 @@ def find_change(artefact: Path, facts: dict, partial: bool = False) -> str | Non
         elif files.cached_sha256(path) != expected:
             if not path.stat().st_size:
                 return f"{path}: is empty"
-            if "n" in facts and (lines := len(files.Lines(path))) != facts["n"]:
+            if "n" in facts and (lines := files.count_lines(path)) != facts["n"]:
                 return f"{path}: has {lines} lines, and {facts['n']} were written"
             return f"{path}: changed since it was written (another SHA-256 than in its manifest)"
     return None

@@ -17,16 +17,14 @@ from orce.artefacts import files
 from orce.config.cells import Cell, weights_manifest
 from orce.errors import BadInput
 from orce.runtime.modules import locate
-from orce.settings.schema import Config, Optimisation, Part, Split
+from orce.settings.schema import Config, GivenFile, Optimisation, Part, Split, Trainer
 from orce.settings.schema import Model as ModelKeys
 from orce.settings.schema import Training as TrainingKeys
 from orce.settings.stage import (
-    GivenFile,
     Model,
     Settings,
     Source,
     T,
-    Trainer,
     to_argument,
     to_mapping,
 )
@@ -224,7 +222,7 @@ def trials(config: Config) -> dict[str, dict[str, Any]]:
 
 def trainer_settings(training: TrainingKeys) -> Trainer:
     """What all trainings share."""
-    return msgspec.convert(set_keys(training, Trainer.__struct_fields__), Trainer)
+    return Trainer(**{key: getattr(training, key) for key in Trainer.__struct_fields__})
 
 
 def speed_settings(config: Config) -> dict[str, Any]:

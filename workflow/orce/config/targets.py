@@ -141,11 +141,11 @@ def hint_in_results(config: Config, target: str) -> str:
         # BadInput names the missing part
         picking.judge_base(config, registry.parse(name).source or model)
         folders.append("METHOD")
-    meant = [
-        re.sub("^[^/]+", name, file)
-        for file in FILES
-        if "/" in file and file.split("/")[0] in folders
-    ]
+    meant = []
+    for file in FILES:
+        folder, _, inside = file.rpartition("/")
+        if folder in folders:
+            meant.append(f"{name}/{inside}")
     meant += [file for file in FILES if file.endswith(f"/{name}")]
     if meant:
         files = ", ".join(f"{Cell(dataset, model).folder}/{file}" for file in dict.fromkeys(meant))

@@ -15,7 +15,7 @@ from orce.artefacts import tables
 from orce.artefacts.records import Confidence, Example, Greedy, Sample, Scored
 from orce.errors import BadInput
 from orce.runtime.modules import short
-from orce.settings.stage import GivenFile
+from orce.settings.schema import GivenFile
 from orce.tasks import Task, rows, values
 from orce.tasks.examples import TESTED
 from orce.tasks.rows import Question, Record

@@ -10,7 +10,7 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from orce import tasks
 from orce.artefacts import files, store
@@ -79,13 +79,12 @@ class Judge:
         endless.
 
         A record has question (text) and answer (text, or None for no answer; or a record of given
-        samples, see `with_answer`), and may have context (text), choices (texts) and other keys,
-        which are kept. It gains stated: the stated confidence in [0, 1] mean: of the distribution
-        over 0 to 100 percent, in [0, 1] mode: its most probable value, in [0, 1]; only where it is
-        the readout confidence: stated, mean or mode, by the readout mass: the probability of
-        stating one of the 101 values at all raw, retried: the model's reply (a second, constrained
-        statement if the first could not be parsed) Raises BadInput naming the first record that is
-        not of this form.
+        samples, see `with_answer`), and may have context (text), choices (texts) and other keys, which are kept. It gains stated, the stated
+        confidence, mean, of the distribution over 0 to 100 percent, and, where it is the readout,
+        mode, its most probable value, all in [0, 1]; confidence, one of these by the readout; mass,
+        the probability of stating one of the 101 values at all; raw and retried, the model's reply
+        (a second, constrained statement if the first could not be parsed). Raises BadInput naming
+        the first record that is not of this form.
         """
         records = iter(records)
         number = 0
@@ -185,27 +184,24 @@ def check_record(record: dict) -> None:
 
 
 def load_judge(
-    model: Annotated[
-        str | Path | None, "folder of a confidence LLM, or its id on the hub (ID or ID@REVISION)"
-    ] = None,
-    base: Annotated[
-        str | None, "the model under an adapter, if not the recorded one; alone: an untrained model"
-    ] = None,
-    device: Annotated[
-        str | None, "cpu, cuda (all visible GPUs), cuda:1, ... (default: one GPU if any)"
-    ] = None,
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None, "default: as in training"
-    ] = None,
-    template_kwargs: Annotated[dict[str, Any] | None, "a JSON object for the chat template"] = None,
-    task: Annotated[
-        str | None, "show records as this task does (default: by what they hold)"
-    ] = None,
-    readout: Annotated[Literal["stated", "mean", "mode"], "what `confidence` is"] = "stated",
-    batch_tokens: Annotated[int, "tokens of the prompts computed together"] = USUAL["batch_tokens"],
-    chunk: Annotated[int, "records in memory, and between two writes"] = 512,
+    model: str | Path | None = None,
+    base: str | None = None,
+    device: str | None = None,
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None,
+    template_kwargs: dict[str, Any] | None = None,
+    task: str | None = None,
+    readout: Literal["stated", "mean", "mode"] = "stated",
+    batch_tokens: int = USUAL["batch_tokens"],
+    chunk: int = 512,
 ) -> Judge:
-    """A Judge that asks a confidence LLM. Raises BadInput if there are no such weights."""
+    """A Judge that asks a confidence LLM. Raises BadInput if there are no such weights.
+
+    model: folder of a confidence LLM, or its id on the hub (ID or ID@REVISION). base: the model
+    under an adapter, if not the recorded one; alone: an untrained model. device: cpu, cuda (all
+    visible GPUs), cuda:1, ..., by default one GPU if any. dtype: by default as in training. task:
+    shows records as this task does, by default by what they hold. readout: what `confidence` is.
+    batch_tokens: of prompts computed together. chunk: records in memory.
+    """
     from orce.llm import language_model
 
     folder = None if model is None else local_folder(str(model))

@@ -290,6 +290,10 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
             converted = msgspec.convert(read, kind)
         except msgspec.ValidationError:
             continue
+        except TypeError as error:  # of the schema, not of the value
+            allowed = "an integer's limit is an integer, and a text has a pattern or a length"
+            problem = f"its type in orce/settings/schema.py cannot have such a limit ({error})"
+            raise BadInput(f"config: {key}: {problem}; {allowed}") from None
         _finite(converted, key, value)
         return converted
     _finite(value, key, value)

@@ -262,14 +262,14 @@ class Lora(Part, kw_only=True):
     last_layers: Count | None
 
 
-class Training(Part, kw_only=True):
+class Trainer(Part, kw_only=True):
+    """What of `training` changes the weights that come out: the settings of a stage have it."""
+
     method: Literal["lora", "full"]  # adapters or all weights
     lora: Lora  # adapters; unused where method is full
     checkpointing: bool  # recompute activations in the backward pass
     # questions about one passage stay together, so that it is computed once
     grouped: bool | UnsetType = UNSET
-    # of one pass on one GPU; out of memory, a training on one GPU takes half (tokens)
-    micro_batch_tokens: Count
     # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by
     # rounding (default: torch's)
     kernels: Literal["liger"] | UnsetType = UNSET
@@ -277,6 +277,11 @@ class Training(Part, kw_only=True):
     # (default: this project's, on packed rows)
     trainer: Literal["trl"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
+
+
+class Training(Trainer, kw_only=True):
+    # of one pass on one GPU; out of memory, a training on one GPU takes half (tokens)
+    micro_batch_tokens: Count
     # GPUs per training job; more than one starts it through torchrun
     gpus: An[int, Meta(ge=0)]
     # experiment trackers that get loss and learning rate of each step; changing them reruns nothing

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
-from orce.settings.schema import FromZero, Lora, Number, Optimisation
+from orce.settings.schema import FromZero, Number, Optimisation, Trainer
 
 PAPER = "sc"  # the reward of the paper
 
@@ -48,20 +48,6 @@ class Model(Encoder, kw_only=True):
     api: dict[str, Any] | UnsetType = UNSET
 
 
-class Trainer(Part, kw_only=True):
-    """What all trainings share: the configuration's `training` without what changes the speed
-    alone.
-    """
-
-    method: str
-    lora: Lora
-    checkpointing: bool
-    save_steps: int
-    grouped: bool | UnsetType = UNSET
-    kernels: str | UnsetType = UNSET
-    trainer: str | UnsetType = UNSET
-
-
 class Settings(Part, kw_only=True):
     """contents: {path: digest} of the local data, weights and modules that the settings name
     (orce.config.picking).
@@ -89,13 +75,6 @@ class AnswerSettings(ModelSettings, kw_only=True):
 
     shots: int | None
     reasoning: bool = False
-
-
-class GivenFile(Part):
-    """fields: {key of a given record: its column}, as orce.artefacts.tables reads them."""
-
-    path: str
-    fields: dict[str, str | list[str]] | UnsetType = UNSET
 
 
 class TrainStage(ModelSettings, kw_only=True):

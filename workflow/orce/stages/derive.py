@@ -35,11 +35,10 @@ def run(
     task_module = tasks.get(task)
     measured = methods.load(method)
     given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
-    scored = {
-        path: {row["id"]: row for row in store.read(path, ("id", *keys))}
-        for path, keys in given.items()
-        if path
-    }
+    scored = {}
+    for path, keys in given.items():
+        if path:
+            scored[path] = {row["id"]: row for row in store.read(path, ("id", *keys))}
     items = stages.read_tested(prompts, samples)
     records = []
     for example, record in items:

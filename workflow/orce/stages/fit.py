@@ -119,16 +119,14 @@ def apply_mapping(
         task = tasks.get(settings.task)
         (fit_prompts,) = fit_on.values()
         tested = {task.question(example) for example in stages.read_prompts(prompts)}
-        shared = {
-            example["id"]
-            for example in stages.read_prompts(fit_prompts)
-            if task.question(example) in tested
-        }
-        items = [
-            item
-            for item in align_by_id(fit_confidences)
-            if item[0].id not in shared and readable(item)
-        ]
+        shared = set()
+        for example in stages.read_prompts(fit_prompts):
+            if task.question(example) in tested:
+                shared.add(example["id"])
+        items = []
+        for item in align_by_id(fit_confidences):
+            if item[0].id not in shared and readable(item):
+                items.append(item)
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
         facts = {"parameters": fit(columns(items), correct)}

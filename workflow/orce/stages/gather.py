@@ -19,7 +19,7 @@ def run(
     """Reads the shards of a stage; writes their records in the order of its items, as one job would
     have.
     """
-    counts = [len(files.Lines(store.verify(path))) for path in shards]
+    counts = [files.count_lines(store.verify(path)) for path in shards]
     total = sum(counts)
     for shard, (path, count) in enumerate(zip(shards, counts, strict=True)):
         if not count:

@@ -7,8 +7,8 @@ from orce.artefacts import store
 from orce.config import picking
 from orce.given import records as given_records
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import GivenFile, TaskSettings, to_mapping
+from orce.settings.schema import Config, GivenFile
+from orce.settings.stage import TaskSettings, to_mapping
 from orce.tasks import rows
 
 
@@ -33,12 +33,9 @@ def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, mani
     for split, file in prompts.items():
         examples = stages.read_prompts(file)
         given_records.require_examples(given, examples, path)
-        records += [
-            given_records.make_sample(
-                rows.read_answers(*given[example["id"]]), split, example, task
-            )
-            for example in examples
-        ]
+        for example in examples:
+            answers = rows.read_answers(*given[example["id"]])
+            records.append(given_records.make_sample(answers, split, example, task))
         if line := stages.near_miss_report(records[-len(examples) :], examples, task):
             say(f"[{settings.label}] {split}: {line}")
     if len(records) < len(given):

@@ -7,8 +7,8 @@ from orce.artefacts import store
 from orce.config import picking
 from orce.given import records as given_records
 from orce.runtime.process import say
-from orce.settings.schema import Config
-from orce.settings.stage import GivenFile, TaskSettings, to_mapping
+from orce.settings.schema import Config, GivenFile
+from orce.settings.stage import TaskSettings, to_mapping
 
 
 class ImportConfidencesSettings(TaskSettings, kw_only=True):

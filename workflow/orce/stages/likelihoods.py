@@ -71,15 +71,12 @@ def score_samples(
     task = tasks.get(settings.task)
     given = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     scored = scorer.logprobs(given, [record.raw for _, record in chunk])
-    return [
-        {
-            "id": example["id"],
-            "sample_logprobs": [
-                round_logprobs(*pair, scorer) for pair in zip(samples, record.raw, strict=True)
-            ],
-        }
-        for (example, record), samples in zip(chunk, scored, strict=True)
-    ]
+    records = []
+    for (example, record), samples in zip(chunk, scored, strict=True):
+        pairs = zip(samples, record.raw, strict=True)
+        rounded = [round_logprobs(*pair, scorer) for pair in pairs]
+        records.append({"id": example["id"], "sample_logprobs": rounded})
+    return records
 
 
 def score_greedy(

@@ -175,8 +175,9 @@ def preference_records(
     def turn(confidence: float) -> Messages:
         return [{"role": "assistant", "content": statement(to_percent(confidence))}]
 
-    records = [
-        Pair(
+    records = []
+    for i, best, worst in zip(chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True):
+        pair = Pair(
             id=examples[i].id,
             prompt=examples[i].prompt,
             chosen=turn(float(confidences[i, best])),
@@ -184,10 +185,7 @@ def preference_records(
             reward_chosen=float(rewards[i, best]),
             reward_rejected=float(rewards[i, worst]),
         )
-        for i, best, worst in zip(
-            chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True
-        )
-    ]
+        records.append(pair)
     return records, chosen.skipped
 
 

@@ -81,15 +81,9 @@ def run(settings: PromptsSettings, split: str, out: str, manifest: str):
             example["worked"] = [None if text == own else pair for text, pair in shown]
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
-    lines += [
-        f"{split}: {line}"
-        for line in (
-            describe_first(examples[0]),
-            count_repeats(examples, task),
-            count_blank_options(examples),
-        )
-        if line
-    ]
+    repeats = count_repeats(examples, task)
+    told = [describe_first(examples[0]), repeats, count_blank_options(examples)]
+    lines += [f"{split}: {line}" for line in filter(None, told)]
     for line in lines:
         say(f"[prompts {settings.dataset}] {line}")
 
@@ -118,12 +112,13 @@ def count_repeats(examples: list[Example], task: tasks.Task) -> str:
     each accepted answer shows here.
     """
     seen: dict[str, Example] = {}
-    again = [
-        (seen[asked], example)
-        for example in examples
-        if seen.setdefault(asked := " ".join(task.question(example).split()), example)
-        is not example
-    ]
+    again = []
+    for example in examples:
+        asked = " ".join(task.question(example).split())
+        if asked in seen:
+            again.append((seen[asked], example))
+        else:
+            seen[asked] = example
     clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
     named = (
         ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0])

@@ -146,11 +146,8 @@ def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
     texts = []
     for row in records:
         texts += zip(row.raw, row.answers, strict=True)
-    texts += [
-        (row.greedy.raw, row.greedy.answer)
-        for row in records
-        if not isinstance(row.greedy, UnsetType)
-    ]
+        if not isinstance(row.greedy, UnsetType):
+            texts.append((row.greedy.raw, row.greedy.answer))
     ended = [answer for text, answer in texts if getattr(text, "cut", False)]
     counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
     unread = f"{ended.count(None)} of them without an answer that can be read"

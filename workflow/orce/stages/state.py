@@ -70,16 +70,12 @@ def run(
         makes the `confidence` of one of them.
         """
         read = reader.state(judge_prompts(chunk, settings), settings.constrained, settings.mode)
-        answers = [
-            {
-                "id": example["id"],
-                "answer": greedy.answer,
-                "correct": greedy.correct,
-                "f1": greedy.f1,
-            }
-            for example, greedy in chunk
-        ]
-        return [answer | stated.to_json() for answer, stated in zip(answers, read, strict=True)]
+        records = []
+        for (example, greedy), stated in zip(chunk, read, strict=True):
+            answer = {"id": example["id"], "answer": greedy.answer}
+            judged = {"correct": greedy.correct, "f1": greedy.f1}
+            records.append(answer | judged | stated.to_json())
+        return records
 
     stages.write_in_chunks(
         settings, items, out, load, work, digest, kind="confidence", shard=shard, readout=readout

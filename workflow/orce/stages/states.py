@@ -79,11 +79,11 @@ def encode_chunk(
         given = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
         read = encoder.states(given, [reply.raw for _, _, reply in chunk])
         states = [{"question": prompt, "answer": reply} for prompt, reply in read]
-    return [
-        {"id": example["id"], "split": split}
-        | {name: list(map(packed, layers)) for name, layers in state.items()}
-        for (split, example, _), state in zip(chunk, states, strict=True)
-    ]
+    records = []
+    for (split, example, _), state in zip(chunk, states, strict=True):
+        layers = {name: list(map(packed, every)) for name, every in state.items()}
+        records.append({"id": example["id"], "split": split} | layers)
+    return records
 
 
 def read_replies(

@@ -7,10 +7,8 @@ text with ';' between its spans; a list in prose ("A, B and C") is one span, sin
 separates nothing in a text.
 """
 
-import itertools
 import re
 from collections.abc import Mapping
-from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -134,12 +132,8 @@ def extract(text: str, example: Example) -> str | None:
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
         marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
         if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):
-            bullets = [
-                item
-                for item, _ in itertools.takewhile(
-                    itemgetter(1), zip(bare[1:], marked[1:], strict=True)
-                )
-            ]
+            end = marked.index(False, 1) if False in marked[1:] else len(bare)
+            bullets = bare[1:end]
             form = "list after a colon"
         elif len(text_lines) > 1 and all(marked):
             bullets = bare

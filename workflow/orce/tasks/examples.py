@@ -17,6 +17,7 @@ from orce.tasks import Task
 TESTED = ("validation", "test")
 SHOWN = "shots"  # worked examples in every prompt of the other splits; nothing is sampled on these
 SHINGLE = 5  # words that are compared together
+NEAR = 0.8  # share of them from which on two questions are nearly the same
 
 
 def split_slices(splits: Mapping[str, Split], origin: str, total: int) -> dict[str, slice]:
@@ -70,13 +71,11 @@ class Match(NamedTuple):
     containment: float = 1.0
 
 
-def find_overlaps(
-    train: list[Example], test: list[Example], threshold: float = 0.8, task: Task = None
-) -> list[Match]:
+def find_overlaps(train: list[Example], test: list[Example], task: Task = None) -> list[Match]:
     """Every training example that matches a test example, with its best match.
 
     exact: the same normalised text. near: the share of the smaller set of word 5-grams that the
-    larger set contains is at least `threshold`; an inverted index finds the candidates, so the work
+    larger set contains is at least NEAR; an inverted index finds the candidates, so the work
     grows with the matches. twin: a `task` with a function `twin` gives both the same value, such as
     for 3 + 5 and 5 + 3.
     """
@@ -106,6 +105,6 @@ def find_overlaps(
             shared = Counter(chain.from_iterable(index.get(shingle, ()) for shingle in own))
             shares = {i: count / min(len(own), len(sets[i])) for i, count in shared.items()}
             best = max(shares, key=lambda i: (shares[i], -i), default=None)
-            if best is not None and shares[best] >= threshold:
+            if best is not None and shares[best] >= NEAR:
                 matches.append(Match(name, test[best]["id"], "near", shares[best]))
     return matches
