@@ -12,7 +12,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import yaml
@@ -70,6 +70,16 @@ CONFIGURATION = [
     ),
     on_command_line(r"--config: seed: 'seven'; expected integer ≥ 0", "seed=seven"),
 ]
+# Keys that name a file, and what is there in its place.
+LATIN = "x = 'Größe'\n".encode("latin-1")
+THERE = {
+    "latin.py": LATIN,
+    "latin.csv": LATIN,
+    "latin.j2": LATIN,
+    "a.csv": "question,answer\nWet?,yes\n",
+    "folder/x.txt": "",
+}
+NAMED_FILES = [replace(key(*case), files=key(*case).files | THERE) for case in cases("named_files")]
 # Targets that nothing makes; each is a plan of its own.
 TARGETS = [Case(message, ["snakemake", "-n", "--", path]) for message, path in cases("bad_targets")]
 
@@ -218,11 +228,20 @@ def files_in(folder) -> set:
     return {path for path in folder.rglob("*") if not own & set(path.parts)}
 
 
-SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in TARGETS]
+# What a run finds before its first job, and a dry run does not.
+STARTED = Case(
+    "over.yaml: models.llama3-8b.source.path: model: no config.json; expected a model folder",
+    ["snakemake", "--cores", "1", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/samples.jsonl"],
+    {"over.yaml": yaml.safe_dump(MMLU)},
+    lambda folder, tiny: (folder / "model").mkdir(),
+)
+SLOW = [pytest.param(case, marks=pytest.mark.slow) for case in (*TARGETS, STARTED)]
 
 
 @pytest.mark.parametrize(
-    "case", [*CONFIGURATION, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW], ids=lambda case: case.message[:60]
+    "case",
+    [*CONFIGURATION, *NAMED_FILES, *MODULES, *SOURCES, *STEPS, *WEIGHTS, *SLOW],
+    ids=lambda case: case.message[:60],
 )
 def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": json.dumps(PAPER)})  # which is YAML too, and read in no time

@@ -30,8 +30,11 @@ from orce.settings.stage import PAPER
 
 
 def refuse(error):
-    """End the run with one line: below a WorkflowError Snakemake prints lines of this code."""
-    logger.error(str(error))
+    """End the run: below a WorkflowError Snakemake prints lines of this code. Each line of the refusal names the file that
+    sets its key."""
+    files = [path for path in ("config.yaml", *workflow.overwrite_configfiles) if Path(path).exists()]
+    for line in str(error).split("\n"):
+        logger.error(load.name_file(line, files, workflow.config_settings.config))
     raise SystemExit(1)
 
 
@@ -63,8 +66,7 @@ try:
     library = check.path_with(CHECKOUT / "workflow")
     interpreter = check.path_with(Path(CONFIG.python or sys.executable).parent)
 except BadInput as error:
-    files = [path for path in ("config.yaml", *workflow.overwrite_configfiles) if Path(path).exists()]
-    refuse(load.name_file(str(error), files, workflow.config_settings.config))
+    refuse(error)
 
 METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables

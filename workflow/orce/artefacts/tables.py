@@ -486,14 +486,15 @@ def written(cell: Any) -> str | None:
 
 
 def records(
-    path: Path, fields: Fields | None = None, *needed: str
+    path: Path, fields: Fields | None = None, *needed: str, first: int | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, record) of each row of a file. Raises BadInput for a record without a needed key."""
-    for row in read(path):
+    """(where, record) of each row of a file, or of its first rows. Raises BadInput for a record without a needed key."""
+    for row in read(path, first):
         made = record(row, fields)
         for key in needed:
             if key not in made:
-                raise BadInput(f"{row[0]}: no key {key!r}; it has {', '.join(map(str, made))}")
+                has = f"it has {', '.join(map(str, made))}"
+                raise BadInput(f"{row[0]}: no key {key!r}; {has}; name its column as fields.{key}")
         yield row[0], made
 
 

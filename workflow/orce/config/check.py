@@ -21,8 +21,9 @@ from orce import methods, tasks
 from orce.align import rewards
 from orce.config import layout, picking
 from orce.config.picking import TRAINING_SPLITS
-from orce.errors import BadInput
+from orce.errors import BadInput, explain
 from orce.given.grading import grade_form
+from orce.given.records import read_given
 from orce.llm import engines
 from orce.methods import Registry
 from orce.methods.fitted import COMBINATIONS
@@ -38,6 +39,7 @@ from orce.settings.schema import (
     Optimisation,
     Table,
 )
+from orce.settings.stage import GivenFile
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
 from orce.tasks.sources import split_file
@@ -124,6 +126,7 @@ def _problems(config: Config) -> Iterator[str]:
         yield from _model(f"models.{name}", name, config)
     yield from _grading(config)
     registry = methods.of(config)
+    _own_methods(config, registry)
     yield from _methods(config, registry)
     pictured: dict[str, str] = {}
     for table in config.tables.values():
@@ -149,8 +152,8 @@ def _at(key: str) -> Iterator[None]:
     """A refusal inside this block names this key."""
     try:
         yield
-    except BadInput as error:
-        raise BadInput(f"config: {key}: {error}") from None
+    except (BadInput, OSError) as error:
+        raise BadInput(f"config: {key}: {explain(error)}") from None
 
 
 def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
@@ -312,6 +315,16 @@ def _grading(config: Config) -> Iterator[str]:
         yield "grading.grades: false leaves nothing to ask without a group; give group: grader or nli"
 
 
+def _own_methods(config: Config, registry: Registry) -> None:
+    """Imports the modules that `methods` names: the checks after this one ask what these have."""
+    for name, given in config.methods.items():
+        key = f"methods.{name}" if isinstance(given, str) else f"methods.{name}.module"
+        if "module" in registry.given[name]:
+            load.convert(registry.module(name), str, key)
+            with _at(key):
+                registry.get(name)
+
+
 def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
         for kind in (
@@ -331,7 +344,8 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, path in config.rewards.items():
         if name in rewards.LABELS:
             yield f"rewards.{name}: {name!r} is a reward of this package; choose another name"
-        rewards.from_path(path)  # BadInput for what its file lacks
+        with _at(f"rewards.{name}"):
+            rewards.from_path(path)
 
 
 def _combination(key: str, name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
@@ -512,38 +526,22 @@ def data(config: Config) -> None:
     settings.
     """
     for name, dataset in config.datasets.items():
-        _there(
-            f"datasets.{name}.source.path",
-            dataset.source.get("path"),
-            "the folder or file of the data",
-        )
+        data_path = dataset.source.get("path")
+        _there(f"datasets.{name}.source.path", data_path, "the folder or file of the data")
         _one_file(f"datasets.{name}.splits", dataset)
     for name, model in config.models.items():
-        _there(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
+        _folder(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
     if config.python is not None and shutil.which(config.python) is None:
         raise BadInput(
             f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
         )
     if spec := config.grading:
-        _there("grading.prompt", spec.prompt, "it")
-        _there("grading.nli.path", (spec.nli or {}).get("path"), "it")
-        grade_form(spec.prompt)
-    registry = methods.of(config)
-    what = "JSON lines, CSV or Parquet"
-    for table in (config.tables[name] for name in config.paper_tables):
-        rows = registry.bottom(layout.row_labels(table, registry))
-        for model in table.models:
-            key = (
-                f"models.{model}.answers.path"
-                if config.models[model].answers is not None
-                else "answers.path"
-            )
-            given = picking.given_answers(config, table.dataset, model)
-            _there(key, given.path if given else None, what)
-            for row in rows:
-                if registry.find(row).kind == "external":
-                    given = picking.given_confidences(config, table.dataset, model, row)
-                    _there(f"methods.{row}.path", given.path, what)
+        _file("grading.prompt", spec.prompt, "a template")
+        _folder("grading.nli.path", (spec.nli or {}).get("path"), "the folder of the NLI model")
+        with _at("grading.prompt"):
+            grade_form(spec.prompt)
+    for key, given, _ in _given_files(config):
+        _file(f"{key}.path", given.path, "JSON lines, CSV or Parquet")
     kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
     for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
         if importlib.util.find_spec(name.replace("-", "_")) is None:
@@ -562,9 +560,36 @@ def path_with(folder: str | Path) -> str:
     return name
 
 
+def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ...]]]:
+    """(key, file, keys that each record needs) of the given answers and confidences of the paper's tables."""
+    registry = methods.of(config)
+    for table in (config.tables[name] for name in config.paper_tables):
+        rows = registry.bottom(layout.row_labels(table, registry))
+        external = [row for row in rows if registry.find(row).kind == "external"]
+        for model in table.models:
+            if answers := picking.given_answers(config, table.dataset, model):
+                own = config.models[model].answers is not None
+                yield (f"models.{model}.answers" if own else "answers"), answers, ()
+            for row in external:
+                given = picking.given_confidences(config, table.dataset, model, row)
+                yield f"methods.{row}", given, ("confidence",)
+
+
 def _there(key: str, path: str | None, what: str) -> None:
     if path is not None and not Path(path).exists():
         raise BadInput(f"config: {key}: {path} does not exist; expected {what}, from {Path.cwd()}")
+
+
+def _file(key: str, path: str | None, what: str) -> None:
+    _there(key, path, what)
+    if path is not None and Path(path).is_dir():
+        raise BadInput(f"config: {key}: {path} is a folder; expected {what}, in one file")
+
+
+def _folder(key: str, path: str | None, what: str) -> None:
+    _there(key, path, what)
+    if path is not None and not Path(path).is_dir():
+        raise BadInput(f"config: {key}: {path} is a file; expected {what}")
 
 
 def _one_file(key: str, dataset: Dataset) -> None:
@@ -586,18 +611,22 @@ def _one_file(key: str, dataset: Dataset) -> None:
 
 def rows(config: Config) -> None:
     """Raises BadInput naming the first dataset whose local files begin with rows that its `fields`
-    misread.
+    misread, or the first given answers or confidences that begin with such rows.
     """
     for name, dataset in config.datasets.items():
-        if dataset.task not in ("choice", "qa"):
+        if dataset.task not in ("choice", "qa") or "path" not in dataset.source:
             continue
         for split in {spec.origin for spec in dataset.splits.values()}:
             source = picking.data_source(config, name)
-            try:
-                path = split_file(source, split)
-            except BadInput:
-                continue
-            # JSON, CSV and TSV files are read as a whole.
-            if path.suffix in (".jsonl", ".parquet") or path.stat().st_size <= FIRST_READ:
-                with _at(f"datasets.{name}"):
+            with _at(f"datasets.{name}"):
+                if _quickly_read(split_file(source, split)):
                     tasks.get(dataset.task).load(source, split, first=3)
+    for key, given, needed in _given_files(config):
+        if _quickly_read(Path(given.path)):
+            with _at(key):
+                read_given(given, *needed, first=3)
+
+
+def _quickly_read(path: Path) -> bool:
+    """Whether the first rows of a file are read in no time: JSON, CSV and TSV files are read as a whole."""
+    return path.suffix in (".jsonl", ".parquet") or path.stat().st_size <= FIRST_READ

@@ -22,15 +22,17 @@ from orce.tasks.rows import Question, Record
 from orce.text import read_by
 
 
-def read_given(given: GivenFile, *needed: str) -> dict[str, tuple[str, Record]]:
-    """{id: (where, record)} of a file of given answers or confidences. Raises BadInput naming the
-    line.
+def read_given(
+    given: GivenFile, *needed: str, first: int | None = None
+) -> dict[str, tuple[str, Record]]:
+    """{id: (where, record)} of a file of given answers or confidences, or of its first records.
+    Raises BadInput naming the line.
     """
     records: dict[str, tuple[str, Record]] = {}
     columns = (
         None if given.fields is UNSET else {key: key for key in ("id", *needed)} | given.fields
     )
-    for where, record in tables.records(Path(given.path), columns, "id", *needed):
+    for where, record in tables.records(Path(given.path), columns, "id", *needed, first=first):
         name = values.required_text((where, record), "id")
         if name in records:
             raise BadInput(

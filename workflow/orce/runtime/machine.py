@@ -40,11 +40,11 @@ ASK_WEIGHTS = """
 import sys
 from orce.errors import BadInput
 from orce.llm import language_model
-for path in sys.argv[1:]:
+for key, path in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
         language_model.check_weights({"path": path})
     except BadInput as error:
-        print(error)
+        print(f"config: {key}: {error}")
 """
 # Drivers before 510 do not know the second field, and then say nothing.
 SMI = [
@@ -103,15 +103,17 @@ def broken_weights(config, loaded: set[str]) -> list[str]:
     sharing = {config.models[name].source.get("model") for name in loaded}
     grading = config.grading
     graders = {grading.model} if grading is not None else set()
-    sources = [
-        spec.source for name, spec in config.models.items() if name in loaded | sharing | graders
-    ]
+    read = [name for name in config.models if name in loaded | sharing | graders]
+    sources = {f"models.{name}.source": config.models[name].source for name in read}
     if grading is not None:
-        sources.append(grading.nli or {})
-    folders = list(dict.fromkeys(source["path"] for source in sources if "path" in source))
-    if not folders:
+        sources["grading.nli"] = grading.nli or {}
+    keys_and_paths: list[str] = []
+    for key, source in sources.items():
+        if "path" in source and source["path"] not in keys_and_paths:
+            keys_and_paths += [f"{key}.path", source["path"]]
+    if not keys_and_paths:
         return []
-    asked = [config.python or sys.executable, "-c", ASK_WEIGHTS, *folders]
+    asked = [config.python or sys.executable, "-c", ASK_WEIGHTS, *keys_and_paths]
     library = {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.run(
         asked, env=os.environ | library, check=True, stdout=subprocess.PIPE, text=True

@@ -38,7 +38,8 @@ def from_file(path: str):
     """
     file = locate(path)
     if not file.is_file():
-        raise BadInput(f"{path}: no such file; expected a Python module, from {Path.cwd()}")
+        found = "is a folder" if file.is_dir() else "no such file"
+        raise BadInput(f"{path}: {found}; expected a Python module, from {Path.cwd()}")
     return import_file(path, file.resolve())
 
 
