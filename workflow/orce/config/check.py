@@ -9,7 +9,7 @@ import difflib
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -530,18 +530,20 @@ def data(config: Config) -> None:
         _there(f"datasets.{name}.source.path", data_path, "the folder or file of the data")
         _one_file(f"datasets.{name}.splits", dataset)
     for name, model in config.models.items():
-        _folder(f"models.{name}.source.path", model.source.get("path"), "the folder of the weights")
+        weights = model.source.get("path")
+        _there(f"models.{name}.source.path", weights, "the folder of the weights", Path.is_dir)
     if config.python is not None and shutil.which(config.python) is None:
         raise BadInput(
             f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
         )
     if spec := config.grading:
-        _file("grading.prompt", spec.prompt, "a template")
-        _folder("grading.nli.path", (spec.nli or {}).get("path"), "the folder of the NLI model")
+        _there("grading.prompt", spec.prompt, "a template", Path.is_file)
+        weights = (spec.nli or {}).get("path")
+        _there("grading.nli.path", weights, "the folder of the NLI model", Path.is_dir)
         with _at("grading.prompt"):
             grade_form(spec.prompt)
     for key, given, _ in _given_files(config):
-        _file(f"{key}.path", given.path, "JSON lines, CSV or Parquet")
+        _there(f"{key}.path", given.path, "JSON lines, CSV or Parquet", Path.is_file)
     kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
     for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
         if importlib.util.find_spec(name.replace("-", "_")) is None:
@@ -575,21 +577,12 @@ def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ..
                 yield f"methods.{row}", given, ("confidence",)
 
 
-def _there(key: str, path: str | None, what: str) -> None:
-    if path is not None and not Path(path).exists():
-        raise BadInput(f"config: {key}: {path} does not exist; expected {what}, from {Path.cwd()}")
-
-
-def _file(key: str, path: str | None, what: str) -> None:
-    _there(key, path, what)
-    if path is not None and Path(path).is_dir():
-        raise BadInput(f"config: {key}: {path} is a folder; expected {what}, in one file")
-
-
-def _folder(key: str, path: str | None, what: str) -> None:
-    _there(key, path, what)
-    if path is not None and not Path(path).is_dir():
-        raise BadInput(f"config: {key}: {path} is a file; expected {what}")
+def _there(key: str, path: str | None, what: str, is_right: Callable = Path.exists) -> None:
+    if path is None or is_right(Path(path)):
+        return
+    kind = "is a folder" if Path(path).is_dir() else "is a file"
+    found = kind if Path(path).exists() else "does not exist"
+    raise BadInput(f"config: {key}: {path} {found}; expected {what}, from {Path.cwd()}")
 
 
 def _one_file(key: str, dataset: Dataset) -> None:
