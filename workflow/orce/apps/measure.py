@@ -39,6 +39,18 @@ GIVEN = "given"  # the row of the confidences that the questions come with
 # What these files in a run's folder hold: answers made already, and confidences.
 ANSWERS_FILE, CONFIDENCES_FILE = "given.jsonl", "given-confidences.jsonl"
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
+# The option of the command, and argument, that sets a key of the configuration: what a message names.
+OPTION_OF = {
+    "answers.samples": "samples",
+    "answers.temperature": "temperature",
+    "answers.top_p": "top_p",
+    "answers.max_tokens": "max_tokens",
+    "seed": "seed",
+    "engine": "engine",
+    f"models.{MODEL}.template_kwargs": "template_kwargs",
+    f"models.{MODEL}.shots": "shots",
+    "methods": "settings",
+}
 
 
 @process.missing_extra_is_bad_input()
@@ -116,6 +128,11 @@ def confidence(
     known = [] if fit is None else brought.read(fit, fields, task=task)
     brought.complete(asked, known, equality, task)
     models = _models(model, server_model, group_by)
+    if judge is not None and not models[MODEL] and asked[0].samples is None:
+        raise BadInput(
+            "--judge (judge=) judges answers, and the questions have none; "
+            "name their column, --fields answer=COLUMN, or the model that answers, --model"
+        )
     names = methods or _usual_methods(asked, models[MODEL], judge)
     rows = _rows(names, settings or {}, models[MODEL], has_judge=judge is not None)
     with contextlib.ExitStack() as stack:
@@ -271,7 +288,7 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
     usable += [GIVEN]
     if name not in usable and name in registry.names():
         raise BadInput(
-            f"{name!r} needs a training, which the workflow runs; name the trained folder: judge=FOLDER"
+            f"{name!r} needs a training, which the workflow runs; name the trained folder: --judge FOLDER (judge=)"
         )
     if name not in usable:
         hint = did_you_mean(name.lower(), usable)
@@ -293,7 +310,7 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
         _check_compared(name, method, asked)
     if not source and not (has_answers and method.compares):
         raise BadInput(
-            f"{name} needs the model: its folder, its hub id, or a server's address with server_model"
+            f"{name} needs the model: --model (model=) with its folder, its hub id, or a server's address and --server-model"
         )
     return method
 
@@ -388,7 +405,19 @@ def _configuration(
         "tables": {"asked": table},
         "paper_tables": ["asked"],
     }
-    return check.check(paper | own)
+    try:
+        return check.check(paper | own)
+    except BadInput as error:
+        raise BadInput(_by_option(str(error))) from None
+
+
+def _by_option(message: str) -> str:
+    """A message `config: KEY: ...` with the option that sets the key in place of `config`."""
+    for key, option in OPTION_OF.items():
+        if message.startswith(f"config: {key}"):
+            rest = message.removeprefix("config: ")
+            return f"--{option.replace('_', '-')} ({option}=): {rest}"
+    return message
 
 
 def _classifies(source: Record) -> bool:

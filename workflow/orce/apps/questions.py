@@ -64,6 +64,8 @@ def read(
     """
     if isinstance(questions, list) and questions and isinstance(questions[0], Question):
         return questions  # by the command line
+    if limit is not None and limit < 1:
+        raise BadInput(f"--limit (limit=) is {limit}; expected a number of questions, from 1 on")
     rows = _rows(questions)
     if not rows:
         raise BadInput(
@@ -92,6 +94,8 @@ def _rows(questions: Any) -> list[tables.Row]:
         return [(f"question {number}", question) for number, question in enumerate(held, 1)]
     if os.path.isfile(questions):  # a long text is no path to pathlib, but an error
         return tables.read(Path(questions))
+    if os.path.isdir(questions):
+        raise BadInput(f"{questions}: is a folder; name the file of questions in it")
     raise BadInput(f"{short(str(questions))}: no such file of questions{_meant(str(questions))}")
 
 
@@ -178,12 +182,11 @@ def _check_text(where: str, record: Record, is_given: bool) -> None:
     text = record.get("question")
     if (is_given and text is None) or (isinstance(text, str) and not is_blank(text)):
         return
-    there = ""
-    if "question" not in record:
-        alike = [name for name in record if _plain_name(name) in ALIKE["question"]]
-        hint = f" (--fields question={alike[0]} reads that one)" if alike else ""
-        there = f"; it has {', '.join(map(str, record))}{hint}"
-    raise BadInput(f"{where}: 'question' is {text!r}; expected a text that is not empty{there}")
+    if "question" in record:
+        raise BadInput(f"{where}: 'question' is {text!r}; expected a text that is not empty")
+    alike = [name for name in record if _plain_name(name) in ALIKE["question"]]
+    remedy = f"name its column: --fields question={[*alike, 'COLUMN'][0]} (fields=)"
+    raise BadInput(f"{where}: no 'question'; it has {', '.join(map(str, record))}; {remedy}")
 
 
 def _check_label(where: str, label: Any, is_given: bool, has_choices: bool) -> None:

@@ -13,6 +13,7 @@ from orce.errors import BadInput, printable
 SHOWN = 10  # records of a printed table
 QUESTION_WIDTH, ANSWER_WIDTH = 44, 20  # characters of a printed table's columns
 RESERVED = ("id", "question", "answer", "reply", "correct", "decision")  # beside the methods
+WORKBOOKS = ("xlsx", "xls", "ods", "feather", "arrow", "pkl")  # endings of what is no text
 # Rows whose confidences are too small for whole percents.
 SMALL = {"sequence_probability"}
 Record = dict[str, Any]
@@ -166,9 +167,12 @@ def check_wanted(risk: float | None, coverage: float | None, delta: float) -> No
 
 def writable(path: str | Path) -> str:
     """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise than it is written."""
+    if Path(path).is_dir():
+        raise BadInput(f"{path} is a folder; name a file in .jsonl or .csv")
     kind = tables.kind(Path(path))
     is_packed = Path(path).suffix.lower() in tables.PACKED[1:]
-    if (kind in tables.KINDS and kind not in ("jsonl", "csv")) or is_packed:
+    is_other = kind in {*tables.KINDS, *WORKBOOKS} - {"jsonl", "csv"}
+    if is_other or is_packed:
         raise BadInput(
             f"{path}: results are written as JSON lines or CSV; name a file in .jsonl or .csv"
         )
