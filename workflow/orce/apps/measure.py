@@ -415,8 +415,7 @@ def _by_option(message: str) -> str:
     """A message `config: KEY: ...` with the option that sets the key in place of `config`."""
     for key, option in OPTION_OF.items():
         if message.startswith(f"config: {key}"):
-            rest = message.removeprefix("config: ")
-            return f"--{option.replace('_', '-')} ({option}=): {rest}"
+            return message.replace("config", f"--{option.replace('_', '-')} ({option}=)", 1)
     return message
 
 

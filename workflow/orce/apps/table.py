@@ -13,7 +13,7 @@ from orce.errors import BadInput, printable
 SHOWN = 10  # records of a printed table
 QUESTION_WIDTH, ANSWER_WIDTH = 44, 20  # characters of a printed table's columns
 RESERVED = ("id", "question", "answer", "reply", "correct", "decision")  # beside the methods
-WORKBOOKS = ("xlsx", "xls", "ods", "feather", "arrow", "pkl")  # endings of what is no text
+WORKBOOKS = ("xlsx", "xls", "ods")
 # Rows whose confidences are too small for whole percents.
 SMALL = {"sequence_probability"}
 Record = dict[str, Any]

@@ -526,8 +526,8 @@ def data(config: Config) -> None:
     settings.
     """
     for name, dataset in config.datasets.items():
-        data_path = dataset.source.get("path")
-        _there(f"datasets.{name}.source.path", data_path, "the folder or file of the data")
+        files = dataset.source.get("path")
+        _there(f"datasets.{name}.source.path", files, "the folder or file of the data")
         _one_file(f"datasets.{name}.splits", dataset)
     for name, model in config.models.items():
         weights = model.source.get("path")
@@ -580,8 +580,9 @@ def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ..
 def _there(key: str, path: str | None, what: str, is_right: Callable = Path.exists) -> None:
     if path is None or is_right(Path(path)):
         return
-    kind = "is a folder" if Path(path).is_dir() else "is a file"
-    found = kind if Path(path).exists() else "does not exist"
+    found = "is a folder" if Path(path).is_dir() else "is a file"
+    if not Path(path).exists():
+        found = "does not exist"
     raise BadInput(f"config: {key}: {path} {found}; expected {what}, from {Path.cwd()}")
 
 
