@@ -36,10 +36,10 @@ from orce.settings.schema import (
     Dataset,
     External,
     FromZero,
+    GivenFile,
     Optimisation,
     Table,
 )
-from orce.settings.stage import GivenFile
 from orce.tasks import choice, qa
 from orce.tasks.examples import SHOWN
 from orce.tasks.sources import split_file
