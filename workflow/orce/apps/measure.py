@@ -516,11 +516,10 @@ def _table(run: Run, confidences: dict[str, str], asked: dict[str | None, Questi
         if greedy and greedy["raw"] not in ("", greedy["answer"]):
             record["reply"] = greedy["raw"]
         record["confidence"] = {name: line["confidence"] for name, line in lines.items()}
-        own = {
-            name: _answer(line, question.labelled)
-            for name, line in lines.items()
-            if _is_own(run.registry, name, line, main)
-        }
+        own = {}
+        for name, line in lines.items():
+            if _is_own(run.registry, name, line, main):
+                own[name] = _answer(line, question.labelled)
         if own:
             record["own"] = own
         records.append(record | _others(question, record))

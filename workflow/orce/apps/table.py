@@ -51,12 +51,11 @@ class Table(list[Record]):
         """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; of the questions with labels."""
         by_method = {}
         for method in self.methods:
+            rows = []
             values = zip(self, self.correct(method), self.confidence(method), strict=True)
-            rows = [
-                _judged(line, method) | {"correct": right, "confidence": value}
-                for line, right, value in values
-                if right is not None
-            ]
+            for line, right, value in values:
+                if right is not None:
+                    rows.append(_judged(line, method) | {"correct": right, "confidence": value})
             by_method[method] = given.metrics(rows)
         return by_method
 
@@ -298,10 +297,8 @@ def _end(text: str, width: int) -> str:
 
 def _flat(record: Record) -> Record:
     """A column for each method, and METHOD_answer and METHOD_correct for an answer of its own."""
-    own = {
-        f"{name}_{key}": value
-        for name, its in record.get("own", {}).items()
-        for key, value in its.items()
-    }
+    own = {}
+    for name, its in record.get("own", {}).items():
+        own |= {f"{name}_{key}": value for key, value in its.items()}
     columns = {key: value for key, value in record.items() if key not in ("confidence", "own")}
     return columns | record["confidence"] | own

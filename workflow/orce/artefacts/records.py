@@ -32,32 +32,6 @@ class Example(TypedDict):
 
 
 PROMPT_KEYS = ("id", "question", "context", "choices", "reference")  # of every example
-# With which samples are compared: nothing here is a label, as a key of a task's own may be.
-COMPARED = (
-    "id",
-    "question",
-    "context",
-    "choices",
-    "kind",
-    "subject",
-    "equality",
-    "answer_pattern",
-    "answer_marks",
-)
-
-
-def without_reference(example: Example) -> Example:
-    """The example without its reference, as every function has it that is not to see which answer
-    is right.
-    """
-    return cast(Example, {key: value for key, value in example.items() if key != "reference"})
-
-
-def question_alone(example: Example) -> Example:
-    """What samples are compared by: the question alone, without the reference and without keys of
-    the task's own.
-    """
-    return cast(Example, {key: example[key] for key in COMPARED if key in example})
 
 
 class Score(TypedDict):

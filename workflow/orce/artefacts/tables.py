@@ -350,17 +350,21 @@ def parquet_rows(path: Path, source: Any) -> Iterator[Row]:
     # no more rows at once than could hold so much, if each had the largest value that a column can have
     largest_value = max((chunk.total_uncompressed_size for chunk in chunks), default=1)
     together = min(max(limit // max(largest_value, 1), 16), 1024)
+    if size > limit:
+        refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
+    yield from _rows_of_batches(path, file.iter_batches(together), limit)
+
+
+def _rows_of_batches(path: Path, batches: Iterable[Any], limit: int) -> Iterator[Row]:
+    """The rows of Arrow's batches. Raises BadInput before they unpack to more bytes than the limit."""
     held = number = 0
-    batches = file.iter_batches(together) if size <= limit else []
     for batch in batches:
         held += sum(_unpacked_size(path, column) for column in batch.columns)
         if held > limit:
-            break
+            refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
         for row in batch.to_pylist():
             yield f"{path}, row {number}", row
             number += 1
-    if max(size, held) > limit:
-        refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
 
 
 def _unpacked_size(path: Path, column: Any) -> int:
@@ -377,19 +381,11 @@ def _feather(path: Path) -> Iterator[Row]:
     pyarrow = _arrow(path)
     from pyarrow import ipc
 
-    limit = largest()
-    held = number = 0
     try:
         file = ipc.open_file(path)
         _once(path, file.schema.names)
-        for i in range(file.num_record_batches):
-            batch = file.get_batch(i)
-            held += sum(_unpacked_size(path, column) for column in batch.columns)
-            if held > limit:
-                refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
-            for row in batch.to_pylist():
-                yield f"{path}, row {number}", row
-                number += 1
+        batches = map(file.get_batch, range(file.num_record_batches))
+        yield from _rows_of_batches(path, batches, largest())
     except pyarrow.ArrowInvalid as error:
         raise BadInput(f"{path}: not an Arrow file ({error})") from None
 

@@ -247,10 +247,10 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
             yield f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; {only}"
     for origin in {spec.origin: None for spec in splits.values()}:
         sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
-        first, second = [*(name for name, size in sizes.items() if size is None), None, None][:2]
-        if second:
-            left = f"without a size it takes what is left of {origin!r}, and nothing is left for {second}"
-            yield f"{key}.splits.{first}.size: {left}; give one of them a size"
+        unsized = [name for name, size in sizes.items() if size is None]
+        if len(unsized) > 1:
+            left = f"without a size it takes what is left of {origin!r}, and nothing is left for {unsized[1]}"
+            yield f"{key}.splits.{unsized[0]}.size: {left}; give one of them a size"
         shares = [Fraction(size) for size in sizes.values() if isinstance(size, str)]
         if sum(shares) > 1 or (sum(shares) == 1 and len(shares) < len(sizes)):
             yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
@@ -266,11 +266,8 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
     for field in OURS:
         if model.api is not None and field in (model.api.request or {}):
             yield f"{key}.api.request.{field}: the package sets this field of a request itself"
-    for field in _secret(
-        {"api": {"request": model.api.request or {}}} if model.api is not None else {}
-    ):
-        yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
-    for field in _secret({"template_kwargs": model.template_kwargs}):
+    sent = {} if model.api is None else {"api": {"request": model.api.request or {}}}
+    for field in _secret(sent | {"template_kwargs": model.template_kwargs}):
         yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
     if model.api is not None and not served:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
@@ -288,14 +285,8 @@ def _secret(values: Any, above: str = "") -> Iterator[str]:
     """The dotted keys in a mapping whose names say that their values are secret: api_key,
     X-Api-Key, accessToken, headers.
     """
-    named = (
-        values.items()
-        if isinstance(values, dict)
-        else enumerate(values)
-        if isinstance(values, list)
-        else ()
-    )
-    for name, value in named:
+    named = dict(enumerate(values)) if isinstance(values, list) else values
+    for name, value in named.items() if isinstance(named, dict) else ():
         words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower())
         last = ["", *words][-1]
         before = ["", "", *words][-2]
@@ -327,9 +318,9 @@ def _own_methods(config: Config, registry: Registry) -> None:
 
 def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
-        for kind in (
-            kind for form, kind in {"of": Combined, "path": External}.items() if form in given
-        ):
+        for form, kind in {"of": Combined, "path": External}.items():
+            if form not in given:
+                continue
             load.convert(given, kind, f"methods.{name}")
             if name in methods.known():
                 yield f"methods.{name}: {name!r} is a method of this package; choose another name"

@@ -246,12 +246,11 @@ def set_keys(
     section: Part, keys: Collection[str] = (), leave: Collection[str] = ()
 ) -> dict[str, Any]:
     """The keys of a section, or some of them, without those that are UNSET."""
-    chosen = keys or [key for key in section.__struct_fields__ if key not in leave]
-    return {
-        key: value
-        for key, value in msgspec.to_builtins(section, str_keys=False).items()
-        if key in chosen
-    }
+    known = msgspec.to_builtins(section, str_keys=False)
+    for key in [*known]:
+        if key in leave or (keys and key not in keys):
+            del known[key]
+    return known
 
 
 def pick(

@@ -241,12 +241,11 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
     needed = {path for path in map(store.run_path, rule.inputs) if path} - named
     allowed = needed | {described_by(path) for path in needed} | named | {*rule.outputs}
     folders = {Path(path).parent for path in read}
-    lacking = [
-        f"made without {path}"
-        for path in sorted(needed - read)
-        if Path(path).parent in folders and not path.endswith("manifest.json")
-    ]
-    return lacking + [f"made from {path} too" for path in sorted(read - allowed)]
+    different = []
+    for path in sorted(needed - read):
+        if Path(path).parent in folders and not path.endswith("manifest.json"):
+            different.append(f"made without {path}")
+    return different + [f"made from {path} too" for path in sorted(read - allowed)]
 
 
 def makes_shard(job) -> bool:
@@ -279,11 +278,10 @@ def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
             continue
         reason = workflow.dag.reason(job)
         # Shards are missing where one job has made the whole.
-        before = {
-            other
-            for other in workflow.dag.dependencies[job]
-            if other in made_now and not makes_shard(other)
-        }
+        before = set()
+        for other in workflow.dag.dependencies[job]:
+            if other in made_now and not makes_shard(other):
+                before.add(other)
         recorded = reason.params_changed or reason.input_changed
         files = outputs_of(job)
         # What follows a job that makes the same again follows it for that alone.

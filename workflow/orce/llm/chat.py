@@ -94,11 +94,7 @@ def completion_ids(tokenizer, text: str) -> list[int]:
 
 def _marked(tokenizer, texts: list[str]) -> tuple[list[str], str]:
     """The texts with a mark after the first character of every control token in them, and the mark, which is in no text."""
-    taken = {
-        int(number)
-        for text in texts
-        for number in re.findall(f"{OPENS}([0-9]{{1,9}}){CLOSES}", text)
-    }
+    taken = {*map(int, re.findall(f"{OPENS}([0-9]{{1,9}}){CLOSES}", "\n".join(texts)))}
     mark = f"{OPENS}{next(number for number in itertools.count() if number not in taken)}{CLOSES}"
     return [_pattern(tokenizer).sub(lambda start: start[0] + mark, text) for text in texts], mark
 

@@ -115,13 +115,12 @@ def read_content(settings: Tables, metrics: list[str], confidences: list[str]) -
     """
     by_path = metrics_file.read_all(metrics)
     filled = {}
-    if partial := [
-        path for path, cell in by_path.items() if "config_digest" not in cell.provenance
-    ]:
-        raise BadInput(
-            f"{partial[0]}: not all of a metrics file; make it again with `snakemake -f -- {partial[0]}`"
-        )
-    digests = [cell.provenance["config_digest"] for cell in by_path.values()]
+    digests = []
+    for path, cell in by_path.items():
+        if "config_digest" not in cell.provenance:
+            remedy = f"make it again with `snakemake -f -- {path}`"
+            raise BadInput(f"{path}: not all of a metrics file; {remedy}")
+        digests.append(cell.provenance["config_digest"])
     for name in settings.order:
         spec = settings.tables[name]
         task = tasks.get(settings.tasks[settings.tables[name].dataset])

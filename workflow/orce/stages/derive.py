@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
-from orce.artefacts.records import Confidence, Number, Tested, without_reference
+from orce.artefacts.records import Confidence, Number, Tested
 from orce.config import picking
 from orce.errors import BadInput
 from orce.given import grading
@@ -16,6 +16,7 @@ from orce.given import records as given_records
 from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.runtime.process import say
 from orce.settings.stage import to_mapping
+from orce.tasks import without_reference
 
 
 def run(

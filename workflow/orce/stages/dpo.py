@@ -16,9 +16,7 @@ class DpoSettings(TrainStage, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        stage = msgspec.convert(
-            picking.set_keys(config.dpo, Preference.__struct_fields__), Preference
-        )
+        stage = Preference(**picking.set_keys(config.dpo, Preference.__struct_fields__))
         return picking.pick(
             cls, config, "dpo", dataset, model, loads=picking.judge_base(config, model), stage=stage
         )

@@ -10,12 +10,13 @@ from functools import partial
 from typing import Annotated, Any, Self
 
 from orce import methods, stages, tasks
-from orce.artefacts.records import Confidence, Example, Greedy, Messages, Scored, without_reference
+from orce.artefacts.records import Confidence, Example, Greedy, Messages, Scored
 from orce.config import picking
 from orce.llm.chat import statement, to_percent
 from orce.runtime.process import seed_of
 from orce.settings.schema import Config
 from orce.settings.stage import ModelSettings
+from orce.tasks import without_reference
 from orce.text import extract, render
 
 STATEMENT_TOKENS = 16  # budget of the reply to the second question

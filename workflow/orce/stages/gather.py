@@ -28,14 +28,14 @@ def run(
             raise BadInput(
                 f"{path}: has {count} of {total} lines, and its share is {share}; {store.remake_hint(path)}"
             )
-    made_by = {
-        path: known for path in shards if (known := store.manifest_facts(path).get("settings"))
-    }
-    first, settings = next(iter(made_by.items()), ("", None))
-    if other := [path for path, known in made_by.items() if known != settings]:
-        raise BadInput(
-            f"{other[0]}: was made with other settings than {first}; {store.remake_hint(other[0])}"
-        )
+    first, settings = "", None
+    for path in shards:
+        known = store.manifest_facts(path).get("settings")
+        if known and settings is None:
+            first, settings = path, known
+        if known and known != settings:
+            other = f"was made with other settings than {first}"
+            raise BadInput(f"{path}: {other}; {store.remake_hint(path)}")
     if settings is not None and readout is not None:
         settings |= {"readout": readout}
     with store.writing(out, settings, manifest, n=total, **stages.api_usage(*shards)) as handle:

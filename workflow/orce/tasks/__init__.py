@@ -13,9 +13,9 @@ files in the publisher's layout. Splits keep the source's names.
 import functools
 import importlib
 from collections.abc import Hashable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from orce.artefacts.records import Example, Messages, Score, question_alone, without_reference
+from orce.artefacts.records import Example, Messages, Score
 from orce.errors import BadInput
 from orce.runtime import modules
 from orce.runtime.modules import Contract
@@ -54,6 +54,32 @@ OPTIONAL = (
     Contract("twin(example) -> a text, equal for questions that ask the same", modules.has_hash),
 )
 Task: TypeAlias = Any  # a module, or an object with a module's attributes
+# With which samples are compared: nothing here is a label, as a key of a task's own may be.
+COMPARED = (
+    "id",
+    "question",
+    "context",
+    "choices",
+    "kind",
+    "subject",
+    "equality",
+    "answer_pattern",
+    "answer_marks",
+)
+
+
+def without_reference(example: Example) -> Example:
+    """The example without its reference, as every function has it that is not to see which answer
+    is right.
+    """
+    return cast(Example, {key: value for key, value in example.items() if key != "reference"})
+
+
+def question_alone(example: Example) -> Example:
+    """What samples are compared by: the question alone, without the reference and without keys of
+    the task's own.
+    """
+    return cast(Example, {key: example[key] for key in COMPARED if key in example})
 
 
 class Unlabelled:
