@@ -9,7 +9,7 @@ orce.load_judge   a trained confidence LLM, for questions and answers of your ow
 
 import importlib
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 # Imported when they are first used: `import orce` takes no time.
 _PUBLIC = {
