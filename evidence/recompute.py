@@ -22,6 +22,7 @@ import pandas as pd
 from scipy import stats
 
 from orce import metrics
+from orce.metrics.counts import Tally
 from orce.metrics.signs import COLLAPSED
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -576,6 +577,122 @@ def over_seeds(path: Path) -> Table:
                     ["stated", f"{variant}, {dataset}: {a} - {b}", interval(difference.mean(), low, high), verdict]
                 )
     return table(["reading", "contrast", "difference of AURC", "verdict"], rows)
+
+
+# An order to learn from: docs/evidence/order.md
+
+ORDER_SETS, ORDER_SEEDS = ("arithmetic", "worldfacts"), (42, 1, 2, 3, 4)
+ENDS = {"stated": ":stated", "mode": ":mode", "mean": ""}  # of the name of an arm of the items, by its reading
+TRIED = ("sft", *(f"orce, C {c}, {epochs} epochs" for c in ("stated", "mean") for epochs in (3, 6)))
+TESTED = (
+    "sft", "sft_all", "orce, C stated", "orce, C mean", "orce, three rounds", "W/o gen", "numeric", "NRD", "SaySelf",
+)  # fmt: skip
+# The plan's six, then what the ablation adds: exploratory.
+PLANNED = [
+    ("orce, C mean", "sft"),
+    ("orce, C mean", "sft_all"),
+    ("orce, C stated", "sft"),
+    ("orce, C mean", "orce, C stated"),
+    ("orce, C mean", "W/o gen"),
+    ("orce, three rounds", "orce, C mean"),
+]
+EXPLORED = [("orce, C mean", other) for other in ("numeric", "NRD", "SaySelf")]
+
+
+def order_items(part: str = "") -> dict[tuple[str, int], Cell]:
+    """{(set, seed): (items, confidences)} of the test questions, or with part "-validation" of those."""
+    cells = read(ITEMS / "order")
+    return {(name, seed): cells[f"{name}{part}-{seed}"] for name in ORDER_SETS for seed in ORDER_SEEDS}
+
+
+def order_level(cell: Cell, arm: str) -> tuple[float, str]:
+    """AURC, and why the row is collapsed, if it is."""
+    items, arms = cell
+    return metrics.aurc(arms[arm], items.correct) or 0.0, collapsed(arms[arm], items.correct)
+
+
+def order_levels(part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
+    """AURC of each arm, set and reading: the mean over seeds, each seed, and with how many it is collapsed."""
+    cells, rows = order_items(part), []
+    for reading in readings:
+        for arm in arms:
+            for name in ORDER_SETS:
+                known = [order_level(cells[name, seed], arm + ENDS[reading]) for seed in ORDER_SEEDS]
+                values = [aurc for aurc, _ in known]
+                numbers = [f"{np.mean(values):.3f}", *(f"{value:.3f}" for value in values)]
+                rows.append([arm, reading, name, *numbers, share(bool(why) for _, why in known)])
+    head = ["arm", "reading", "set", "AURC", *(f"seed {seed}" for seed in ORDER_SEEDS), "collapsed"]
+    return table(head, rows)
+
+
+def multiplicities(n: int, seed: int) -> np.ndarray:
+    """How often each of n questions is drawn, [DRAWS, n]."""
+    return np.random.default_rng(seed).multinomial(n, np.full(n, 1 / n), size=DRAWS).astype(float)
+
+
+def on_draws(cell: Cell, arm: str, drawn: np.ndarray) -> np.ndarray:
+    """AURC of an arm on each draw of its questions, [DRAWS]."""
+    items, arms = cell
+    cells = metrics.aurc.read(arms[arm], items.correct)
+    belongs = np.zeros((len(items), len(cells.count)))
+    belongs[np.arange(len(items)), cells.item_cell] = 1
+    counts = (drawn @ belongs).astype(np.int64)  # floats have a fast product, and hold these integers exactly
+    return Tally(cells, counts).of(metrics.aurc)
+
+
+def order_differences(
+    pairs: list[tuple[str, str]], reading: str
+) -> dict[tuple[str, str, str], tuple[float, np.ndarray]]:
+    """{(first, second, set or "both"): (difference of AURC, the same on each draw)}.
+
+    A draw takes seeds of each set with replacement, and questions, the same for all seeds, since these share them.
+    """
+    cells, found = order_items(), {}
+    for place, name in enumerate(ORDER_SETS):
+        drawn = multiplicities(len(cells[name, ORDER_SEEDS[0]][0]), place)
+        taken = np.random.default_rng(10 + place).integers(0, len(ORDER_SEEDS), size=(DRAWS, len(ORDER_SEEDS)))
+        sides = {arm + ENDS[reading] for pair in pairs for arm in pair}
+        values = {side: [order_level(cells[name, seed], side)[0] for seed in ORDER_SEEDS] for side in sides}
+        drawn_values = {
+            side: np.array([on_draws(cells[name, seed], side, drawn) for seed in ORDER_SEEDS]) for side in sides
+        }
+        for a, b in pairs:
+            first, second = a + ENDS[reading], b + ENDS[reading]
+            by_seed = drawn_values[first] - drawn_values[second]  # [seeds, DRAWS]
+            of_taken = np.take_along_axis(by_seed.T, taken, axis=1).mean(axis=1)
+            found[a, b, name] = float(np.mean(values[first]) - np.mean(values[second])), of_taken
+    for a, b in pairs:
+        parts = [found[a, b, name] for name in ORDER_SETS]
+        found[a, b, "both"] = (
+            float(np.mean([value for value, _ in parts])),
+            np.mean([some for _, some in parts], axis=0),
+        )
+    return found
+
+
+def order_contrasts() -> Table:
+    """The plan's six, of both sets, with Holm's p of each reading; each set by itself and the ablation are exploratory."""
+    marks = {
+        (arm + end, name): [bool(order_level(cell, arm + end)[1]) for (own, _), cell in order_items().items() if own == name]
+        for arm in TESTED for end in ENDS.values() for name in ORDER_SETS
+    }  # fmt: skip
+    rows = []
+    for reading, end in ENDS.items():
+        known = order_differences([*PLANNED, *EXPLORED], reading)
+        p = pd.Series({key: two_sided(some) for key, (_, some) in known.items()})
+        adjusted = holm(p[[(*pair, "both") for pair in PLANNED]])
+        for (a, b, name), (value, some) in known.items():
+            low, high = np.quantile(some, [0.025, 0.975])
+            sets = ORDER_SETS if name == "both" else (name,)
+            both = [x and y for one in sets for x, y in zip(marks[a + end, one], marks[b + end, one], strict=True)]
+            planned = (a, b, name) in adjusted
+            holms = float(adjusted.get((a, b, name), np.nan))
+            verdict = verdict_of(low, high, holms) if planned else "exploratory"
+            numbers = [f"{p[a, b, name]:.4f}", f"{holms:.4f}" if planned else "--", verdict]
+            rows.append([name, f"{a} - {b}", reading, interval(value, low, high), *numbers, share(both)])
+    head = ["set", "contrast", "reading", "difference of AURC", "p", "Holm's p", "verdict", "both collapsed"]
+    rows.sort(key=lambda row: (row[6] == "exploratory", row[0] != "both"))
+    return table(head, rows)
 
 
 # The field's methods on a thousand questions, from docs/field/differences.csv: docs/field.md

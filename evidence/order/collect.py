@@ -1,0 +1,136 @@
+"""From the runs that run.sh left in FOLDER to the released items and the mechanism's table:
+``python evidence/order/collect.py FOLDER``. evidence/recompute.py makes the other tables from the items.
+"""
+
+import csv
+import gzip
+import json
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[2]
+ITEMS = ROOT / "evidence" / "items" / "order"
+MECHANISM = ROOT / "docs" / "evidence" / "tables" / "order-mechanism.csv"
+SETS = ("arithmetic", "worldfacts")
+SEEDS = (42, 1, 2, 3, 4)
+READINGS = {"stated": ":stated", "mode": ":mode", "mean": ""}  # how an arm of the items ends
+SIDES = ("chosen", "rejected")
+# Chosen on validation questions (order-choice.csv), before a test question was read.
+EPOCHS = {"stated": 3, "mean": 6}
+
+# {arm: the run's folder and its row}; C is what the warm start states, or the mean of its distribution.
+TRIED = {
+    "sft": ("stated-3", "sft"),
+    "orce, C stated, 3 epochs": ("stated-3", "orce"),
+    "orce, C stated, 6 epochs": ("stated-6", "orce"),
+    "orce, C mean, 3 epochs": ("mean-3", "orce"),
+    "orce, C mean, 6 epochs": ("mean-6", "orce"),
+}
+OF_MEAN = f"mean-{EPOCHS['mean']}"
+TESTED = {
+    "sft": (OF_MEAN, "sft"),
+    "sft_all": (OF_MEAN, "sft_all"),
+    "orce, C stated": (f"stated-{EPOCHS['stated']}", "orce"),
+    "orce, C mean": (OF_MEAN, "orce"),
+    "orce, three rounds": ("rounds", "orce"),
+    "W/o gen": (OF_MEAN, "orce-sc-surrogate"),
+    "numeric": (OF_MEAN, "orce-numeric"),
+    "NRD": (OF_MEAN, "orce-nrd"),
+    "SaySelf": (OF_MEAN, "orce-sayself"),
+}
+
+
+def collect(runs: Path) -> None:
+    ITEMS.mkdir(parents=True, exist_ok=True)
+    for seed in SEEDS:
+        for name in SETS:
+            write_items(f"{name}-validation-{seed}", f"{name}-validation", seed, TRIED, runs)
+            write_items(f"{name}-{seed}", name, seed, TESTED, runs)
+    rows = [row for seed in SEEDS for name in SETS for row in mechanism(runs, name, seed)]
+    with MECHANISM.open("w", newline="") as handle:
+        table = csv.DictWriter(handle, rows[0], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
+def write_items(file: str, dataset: str, seed: int, arms: dict[str, tuple[str, str]], runs: Path) -> None:
+    """A line a question: id, correct, and {arm: confidence} by its mean, :stated and, where it was kept, :mode."""
+    lines: dict[str, dict] = {}
+    for arm, (folder, row) in arms.items():
+        path = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2" / row / "confidences.jsonl"
+        for record in map(json.loads, path.read_text().splitlines()):
+            known = {"id": record["id"], "correct": record["correct"], "confidences": {}}
+            line = lines.setdefault(record["id"], known)
+            if line["correct"] != record["correct"]:
+                raise ValueError(f"{path}: {record['id']} is judged otherwise than in the arm before")
+            kept = {arm + end: record[reading] for reading, end in READINGS.items() if reading in record}
+            line["confidences"] |= {name: round(value, 6) for name, value in kept.items()}
+    text = "".join(json.dumps(line) + "\n" for line in lines.values())
+    (ITEMS / f"{file}.jsonl.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
+
+
+def mechanism(runs: Path, dataset: str, seed: int) -> Iterator[dict[str, str]]:
+    """What each training had to learn from: its C and its pairs; of three rounds what they made of the reference."""
+    for arm, (folder, row) in TESTED.items():
+        if not row.startswith("orce"):
+            continue
+        cell = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2"
+        reward = row.partition("-")[2] or "sc"
+        if folder == "rounds":
+            yield from rounds(cell, arm, dataset, seed)
+            continue
+        manifest = json.loads((cell / "pairs" / f"{reward}.manifest.json").read_text())
+        preferences = preferences_of(cell / "pairs" / f"{reward}.jsonl")
+        yield facts(
+            dataset, seed, arm, "1", values=manifest["reference_values"], tied=f"{manifest['tied']:.3f}",
+            preferences=len(preferences), spearman=f"{manifest['reference_spearman']:.3f}",
+        )  # fmt: skip
+
+
+def rounds(cell: Path, arm: str, dataset: str, seed: int) -> Iterator[dict[str, str]]:
+    """Of each later round what its start, trained in the round before, has become on the training questions."""
+    reference = distributions(cell / "candidates.jsonl")
+    named = {percent for preference in preferences_of(cell / "pairs" / "sc.jsonl") for percent in preference}
+    unnamed = [percent for percent in range(101) if percent not in named]
+    for number in (2, 3):
+        folder = cell / f"round{number}" / "sc"
+        now = distributions(folder / "candidates.jsonl")
+        kl = (now * np.log(now / reference)).sum(axis=1).mean()
+        before, after = (side[:, unnamed].sum(axis=1).mean() for side in (reference, now))
+        manifest = json.loads((folder / "pairs" / "sc.manifest.json").read_text())
+        yield facts(
+            dataset, seed, arm, str(number), values=manifest["reference_values"], tied=f"{manifest['tied']:.3f}",
+            preferences=len(preferences_of(folder / "pairs" / "sc.jsonl")),
+            spearman=f"{manifest['reference_spearman']:.3f}", kl=f"{kl:.3f}", unnamed=f"{before:.3f} to {after:.3f}",
+        )  # fmt: skip
+
+
+def distributions(candidates: Path) -> np.ndarray:
+    """The probabilities of 0 to 100 percent of each training question, [n, 101]."""
+    logprobs = [json.loads(line)["logprobs"] for line in candidates.read_text().splitlines()]
+    probabilities = np.exp(np.array(logprobs))
+    return probabilities / probabilities.sum(axis=1, keepdims=True)
+
+
+def preferences_of(pairs: Path) -> set[tuple[int, ...]]:
+    """The distinct (chosen, rejected) percents of a file of pairs."""
+    lines = map(json.loads, pairs.read_text().splitlines())
+    return {tuple(int(re.findall(r"\d+", line[side][-1]["content"])[-1]) for side in SIDES) for line in lines}
+
+
+def facts(dataset: str, seed: int, arm: str, number: str, **known) -> dict[str, str]:
+    head = {"set": dataset, "seed": str(seed), "arm": arm, "round": number}
+    columns = {
+        "distinct values of C": "values", "tied candidates": "tied", "distinct preferences": "preferences",
+        "Spearman of C with kappa, training questions": "spearman", "KL from the reference": "kl",
+        "P of values that no pair of round 1 names": "unnamed",
+    }  # fmt: skip
+    return head | {title: str(known.get(name, "--")) for title, name in columns.items()}
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]))
