@@ -37,11 +37,11 @@ test_rows() { # test_rows SEED NAME DPO ROW...: of both sets, with every reading
     run "$seed" "$name" "$dpo" evaluation="{readout: mode}" $(rows arithmetic "$@") $(rows worldfacts "$@")
 }
 
+candidates="results/arithmetic/smollm2/candidates.jsonl results/worldfacts/smollm2/candidates.jsonl"
 for seed in $seeds; do
     if [ "$part" = choose ]; then
         warm=$(rows arithmetic-validation sft; rows worldfacts-validation sft)
         rewarded=$(rows arithmetic-validation orce; rows worldfacts-validation orce)
-        candidates="results/arithmetic/smollm2/candidates.jsonl results/worldfacts/smollm2/candidates.jsonl"
         run "$seed" stated-3 "{epochs: 3}" seed="$seed" $warm $candidates
         for setting in mean-6 mean-3 stated-6; do start_from "$seed" "$setting"; done
         for reference in stated mean; do
@@ -53,6 +53,8 @@ for seed in $seeds; do
     fi
     stated=$3 mean=$4 best=$5
     with_mean="{reference: mean, epochs: $mean}"
+    run "$seed" stated-3 "{epochs: 3}" seed="$seed" $candidates
+    for setting in "mean-$mean" "stated-$stated"; do start_from "$seed" "$setting"; done
     case $part in
     test)
         test_rows "$seed" "mean-$mean" "$with_mean" sft sft_all orce orce-sc-surrogate
