@@ -13,6 +13,7 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
+from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -64,6 +65,7 @@ def holm(p: pd.Series) -> pd.Series:
     return (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p.index)
 
 
+@cache
 def read(folder: Path) -> dict[str, Cell]:
     """{cell: (items, confidences)} of a folder of NAME.jsonl.gz."""
     cells = {}
@@ -599,10 +601,11 @@ PLANNED = [
 EXPLORED = [("orce, C mean", other) for other in ("numeric", "NRD", "SaySelf")]
 
 
-def order_items(part: str = "") -> dict[tuple[str, int], Cell]:
-    """{(set, seed): (items, confidences)} of the test questions, or with part "-validation" of those."""
+def order_cells(name: str, *arms: str) -> list[Cell]:
+    """The (items, confidences) of a set, one for each seed that has these arms."""
     cells = read(ITEMS / "order")
-    return {(name, seed): cells[f"{name}{part}-{seed}"] for name in ORDER_SETS for seed in ORDER_SEEDS}
+    own = [cells[f"{name}-{seed}"] for seed in ORDER_SEEDS if f"{name}-{seed}" in cells]
+    return [cell for cell in own if {*arms} <= {*cell[1]}]
 
 
 def order_level(cell: Cell, arm: str) -> tuple[float, str]:
@@ -613,15 +616,14 @@ def order_level(cell: Cell, arm: str) -> tuple[float, str]:
 
 def order_levels(part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
     """AURC of each arm, set and reading: the mean over seeds, each seed, and with how many it is collapsed."""
-    cells, rows = order_items(part), []
-    for reading in readings:
-        for arm in arms:
-            for name in ORDER_SETS:
-                known = [order_level(cells[name, seed], arm + ENDS[reading]) for seed in ORDER_SEEDS]
-                values = [aurc for aurc, _ in known]
-                numbers = [f"{np.mean(values):.3f}", *(f"{value:.3f}" for value in values)]
-                rows.append([arm, reading, name, *numbers, share(bool(why) for _, why in known)])
-    head = ["arm", "reading", "set", "AURC", *(f"seed {seed}" for seed in ORDER_SEEDS), "collapsed"]
+    rows = []
+    for reading, arm, name in product(readings, arms, ORDER_SETS):
+        column = arm + ENDS[reading]
+        known = [order_level(cell, column) for cell in order_cells(name + part, column)]
+        values = [aurc for aurc, _ in known]
+        by_seed = ", ".join(f"{value:.3f}" for value in values)
+        rows.append([arm, reading, name, f"{np.mean(values):.3f}", by_seed, share(bool(why) for _, why in known)])
+    head = ["arm", "reading", "set", "AURC", "by seed", "collapsed"]
     return table(head, rows)
 
 
@@ -647,20 +649,15 @@ def order_differences(
 
     A draw takes seeds of each set with replacement, and questions, the same for all seeds, since these share them.
     """
-    cells, found = order_items(), {}
-    for place, name in enumerate(ORDER_SETS):
-        drawn = multiplicities(len(cells[name, ORDER_SEEDS[0]][0]), place)
-        taken = np.random.default_rng(10 + place).integers(0, len(ORDER_SEEDS), size=(DRAWS, len(ORDER_SEEDS)))
-        sides = {arm + ENDS[reading] for pair in pairs for arm in pair}
-        values = {side: [order_level(cells[name, seed], side)[0] for seed in ORDER_SEEDS] for side in sides}
-        drawn_values = {
-            side: np.array([on_draws(cells[name, seed], side, drawn) for seed in ORDER_SEEDS]) for side in sides
-        }
-        for a, b in pairs:
-            first, second = a + ENDS[reading], b + ENDS[reading]
-            by_seed = drawn_values[first] - drawn_values[second]  # [seeds, DRAWS]
-            of_taken = np.take_along_axis(by_seed.T, taken, axis=1).mean(axis=1)
-            found[a, b, name] = float(np.mean(values[first]) - np.mean(values[second])), of_taken
+    found = {}
+    for (place, name), (a, b) in product(enumerate(ORDER_SETS), pairs):
+        first, second = a + ENDS[reading], b + ENDS[reading]
+        cells = order_cells(name, first, second)
+        drawn = multiplicities(len(cells[0][0]), place)
+        taken = np.random.default_rng(10 + place).integers(0, len(cells), size=(DRAWS, len(cells)))
+        values = [order_level(cell, first)[0] - order_level(cell, second)[0] for cell in cells]
+        by_seed = np.array([on_draws(cell, first, drawn) - on_draws(cell, second, drawn) for cell in cells])
+        found[a, b, name] = float(np.mean(values)), np.take_along_axis(by_seed.T, taken, axis=1).mean(axis=1)
     for a, b in pairs:
         parts = [found[a, b, name] for name in ORDER_SETS]
         found[a, b, "both"] = (
@@ -672,10 +669,6 @@ def order_differences(
 
 def order_contrasts() -> Table:
     """The plan's six, of both sets, with Holm's p of each reading; each set by itself and the ablation are exploratory."""
-    marks = {
-        (arm + end, name): [bool(order_level(cell, arm + end)[1]) for (own, _), cell in order_items().items() if own == name]
-        for arm in TESTED for end in ENDS.values() for name in ORDER_SETS
-    }  # fmt: skip
     rows = []
     for reading, end in ENDS.items():
         known = order_differences([*PLANNED, *EXPLORED], reading)
@@ -683,8 +676,9 @@ def order_contrasts() -> Table:
         adjusted = holm(p[[(*pair, "both") for pair in PLANNED]])
         for (a, b, name), (value, some) in known.items():
             low, high = np.quantile(some, [0.025, 0.975])
-            sets = ORDER_SETS if name == "both" else (name,)
-            both = [x and y for one in sets for x, y in zip(marks[a + end, one], marks[b + end, one], strict=True)]
+            sides = a + end, b + end
+            cells = [cell for one in ORDER_SETS if name in (one, "both") for cell in order_cells(one, *sides)]
+            both = [all(order_level(cell, side)[1] for side in sides) for cell in cells]
             planned = (a, b, name) in adjusted
             holms = float(adjusted.get((a, b, name), np.nan))
             verdict = verdict_of(low, high, holms) if planned else "exploratory"

@@ -17,6 +17,7 @@ ITEMS = ROOT / "evidence" / "items" / "order"
 MECHANISM = ROOT / "docs" / "evidence" / "tables" / "order-mechanism.csv"
 SETS = ("arithmetic", "worldfacts")
 SEEDS = (42, 1, 2, 3, 4)
+OF_CHOICE = (42, 1, 2)  # the seeds whose validation questions were read
 READINGS = {"stated": ":stated", "mode": ":mode", "mean": ""}  # how an arm of the items ends
 SIDES = ("chosen", "rejected")
 # Chosen on validation questions (order-choice.csv), before a test question was read.
@@ -48,7 +49,8 @@ def collect(runs: Path) -> None:
     ITEMS.mkdir(parents=True, exist_ok=True)
     for seed in SEEDS:
         for name in SETS:
-            write_items(f"{name}-validation-{seed}", f"{name}-validation", seed, TRIED, runs)
+            if seed in OF_CHOICE:
+                write_items(f"{name}-validation-{seed}", f"{name}-validation", seed, TRIED, runs)
             write_items(f"{name}-{seed}", name, seed, TESTED, runs)
     rows = [row for seed in SEEDS for name in SETS for row in mechanism(runs, name, seed)]
     with MECHANISM.open("w", newline="") as handle:
@@ -62,6 +64,8 @@ def write_items(file: str, dataset: str, seed: int, arms: dict[str, tuple[str, s
     lines: dict[str, dict] = {}
     for arm, (folder, row) in arms.items():
         path = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2" / row / "confidences.jsonl"
+        if not path.exists():  # an arm that only some seeds have
+            continue
         for record in map(json.loads, path.read_text().splitlines()):
             known = {"id": record["id"], "correct": record["correct"], "confidences": {}}
             line = lines.setdefault(record["id"], known)
@@ -76,9 +80,9 @@ def write_items(file: str, dataset: str, seed: int, arms: dict[str, tuple[str, s
 def mechanism(runs: Path, dataset: str, seed: int) -> Iterator[dict[str, str]]:
     """What each training had to learn from: its C and its pairs; of three rounds what they made of the reference."""
     for arm, (folder, row) in TESTED.items():
-        if not row.startswith("orce"):
-            continue
         cell = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2"
+        if not row.startswith("orce") or not (cell / row / "confidences.jsonl").exists():
+            continue
         reward = row.partition("-")[2] or "sc"
         if folder == "rounds":
             yield from rounds(cell, arm, dataset, seed)
