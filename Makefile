@@ -39,7 +39,7 @@ gpu-check:
 # The items of the decisive experiment (docs/evidence/items.md), checked against their digests, as one archive with its own.
 .PHONY: release-data
 release-data:
-	cd evidence/items && sha256sum --quiet --check SHA256SUMS && cd laboratory-2 && sha256sum --quiet --check SHA256SUMS
+	for folder in . laboratory-2 order; do (cd evidence/items/$$folder && sha256sum --quiet --check SHA256SUMS) || exit 1; done
 	mkdir -p dist
 	tar --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner -cf - -C evidence items -C ../docs/evidence items.md | gzip -n > dist/orce-items.tar.gz
 	sha256sum dist/orce-items.tar.gz
