@@ -1,4 +1,4 @@
-"""Draw docs/images/{decisive,lab,smollm2}-contrasts.png and decisive-labels.png from the tables in docs/evidence/tables."""
+"""Draw docs/images/{decisive,lab,smollm2,order}-contrasts.png and decisive-labels.png from the tables in docs/evidence/tables."""
 
 import re
 import runpy
@@ -30,6 +30,10 @@ LABELS = {320: "mean of 320 labels", 960: "mean of 960 labels", 2000: "wikidata-
 JUDGES = {
     "sft_all": ("SFT on all labels", "#E69F00", "s"), "orce": ("ORCE", "#D55E00", "o"),
     "soft": ("soft labels", "#009E73", "^"), "ordered": ("soft labels + order", "#CC79A7", "D"),
+}  # fmt: skip
+ORDER = {
+    "orce, C stated - sft": "C stated\nminus warm start", "orce, C mean - sft": "C mean\nminus warm start",
+    "orce, C mean - orce, C stated": "C mean\nminus C stated", "orce, C mean - W/o gen": "C mean\nminus W/o gen",
 }  # fmt: skip
 PANELS = {"stated": "by the value stated", "mean": "by the mean of the distribution"}
 
@@ -76,6 +80,18 @@ def grouped(overall: str, groups: str) -> list[Drawn]:
         own = table[["questions, numbers", "reading", contrast, f"both collapsed, {contrast}"]]
         for row, reading, text, marks in own.itertuples(index=False):
             drawn.append(Drawn(title, worded(row), reading, text, mostly(marks)))
+    return drawn
+
+
+def order() -> list[Drawn]:
+    """The contrasts of the experiment on order, over both sets and for each."""
+    table = pd.read_csv(TABLES / "order-contrasts.csv").set_index(["contrast", "set", "reading"]).sort_index()
+    drawn = []
+    for contrast, title in ORDER.items():
+        for name in ("both", "arithmetic", "worldfacts"):
+            for reading in LOOKS:
+                text, marks = table.loc[(contrast, name, reading), ["difference of AURC", "both collapsed"]]
+                drawn.append(Drawn(title, worded(name), reading, text, mostly(marks)))
     return drawn
 
 
@@ -165,6 +181,7 @@ if __name__ == "__main__":
         "decisive-contrasts": (draw, real(), "AURC"),
         "lab-contrasts": (draw, grouped("laboratory-contrasts", "laboratory-groups"), "E-AURC"),
         "smollm2-contrasts": (draw, grouped("smollm2-arms-contrasts", "smollm2-arms-groups"), "E-AURC"),
+        "order-contrasts": (draw, order(), "AURC"),
         "decisive-labels": (by_labels,),
     }
     with mpl.rc_context(runpy.run_path(str(DOCS / "frontier.py"))["STYLE"]):

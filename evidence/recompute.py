@@ -596,14 +596,14 @@ PLANNED = [
     ("orce, C stated", "sft"),
     ("orce, C mean", "orce, C stated"),
     ("orce, C mean", "W/o gen"),
-    ("orce, three rounds", "orce, C mean"),
+    ("orce, three rounds", "orce, C stated"),
 ]
 EXPLORED = [("orce, C mean", other) for other in ("numeric", "NRD", "SaySelf")]
 
 
-def order_cells(name: str, *arms: str) -> list[Cell]:
+def order_cells(folder: Path, name: str, *arms: str) -> list[Cell]:
     """The (items, confidences) of a set, one for each seed that has these arms."""
-    cells = read(ITEMS / "order")
+    cells = read(folder)
     own = [cells[f"{name}-{seed}"] for seed in ORDER_SEEDS if f"{name}-{seed}" in cells]
     return [cell for cell in own if {*arms} <= {*cell[1]}]
 
@@ -614,12 +614,12 @@ def order_level(cell: Cell, arm: str) -> tuple[float, str]:
     return metrics.aurc(arms[arm], items.correct) or 0.0, collapsed(arms[arm], items.correct)
 
 
-def order_levels(part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
+def order_levels(folder: Path, part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
     """AURC of each arm, set and reading: the mean over seeds, each seed, and with how many it is collapsed."""
     rows = []
     for reading, arm, name in product(readings, arms, ORDER_SETS):
         column = arm + ENDS[reading]
-        known = [order_level(cell, column) for cell in order_cells(name + part, column)]
+        known = [order_level(cell, column) for cell in order_cells(folder, name + part, column)]
         values = [aurc for aurc, _ in known]
         by_seed = ", ".join(f"{value:.3f}" for value in values)
         rows.append([arm, reading, name, f"{np.mean(values):.3f}", by_seed, share(bool(why) for _, why in known)])
@@ -643,7 +643,7 @@ def on_draws(cell: Cell, arm: str, drawn: np.ndarray) -> np.ndarray:
 
 
 def order_differences(
-    pairs: list[tuple[str, str]], reading: str
+    folder: Path, pairs: list[tuple[str, str]], reading: str
 ) -> dict[tuple[str, str, str], tuple[float, np.ndarray]]:
     """{(first, second, set or "both"): (difference of AURC, the same on each draw)}.
 
@@ -652,7 +652,7 @@ def order_differences(
     found = {}
     for (place, name), (a, b) in product(enumerate(ORDER_SETS), pairs):
         first, second = a + ENDS[reading], b + ENDS[reading]
-        cells = order_cells(name, first, second)
+        cells = order_cells(folder, name, first, second)
         drawn = multiplicities(len(cells[0][0]), place)
         taken = np.random.default_rng(10 + place).integers(0, len(cells), size=(DRAWS, len(cells)))
         values = [order_level(cell, first)[0] - order_level(cell, second)[0] for cell in cells]
@@ -667,17 +667,17 @@ def order_differences(
     return found
 
 
-def order_contrasts() -> Table:
+def order_contrasts(folder: Path) -> Table:
     """The plan's six, of both sets, with Holm's p of each reading; each set by itself and the ablation are exploratory."""
     rows = []
     for reading, end in ENDS.items():
-        known = order_differences([*PLANNED, *EXPLORED], reading)
+        known = order_differences(folder, [*PLANNED, *EXPLORED], reading)
         p = pd.Series({key: two_sided(some) for key, (_, some) in known.items()})
         adjusted = holm(p[[(*pair, "both") for pair in PLANNED]])
         for (a, b, name), (value, some) in known.items():
             low, high = np.quantile(some, [0.025, 0.975])
             sides = a + end, b + end
-            cells = [cell for one in ORDER_SETS if name in (one, "both") for cell in order_cells(one, *sides)]
+            cells = [cell for one in ORDER_SETS if name in (one, "both") for cell in order_cells(folder, one, *sides)]
             both = [all(order_level(cell, side)[1] for side in sides) for cell in cells]
             planned = (a, b, name) in adjusted
             holms = float(adjusted.get((a, b, name), np.nan))
@@ -765,6 +765,9 @@ def tables(items: Path = ITEMS, docs: Path = DOCS, draws: int = DRAWS) -> Tables
         "over seeds": over_seeds(folder / "metrics.csv"),
         "points": [*first_points(counted)],
         "quoted": over_models(second, digits=3),
+        "order-choice": order_levels(items / "order", "-validation", TRIED, READINGS),
+        "order-levels": order_levels(items / "order", "", TESTED, tuple(ENDS)),
+        "order-contrasts": order_contrasts(items / "order"),
         "../laboratory": marked_lines(folder / "laboratory.csv"),
         "../smollm2-arms": marked_lines(folder / "smollm2-arms.csv"),
     }
@@ -798,12 +801,13 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() not in pages[page]:
             lines.append(f"{page}: the digest of {name}")
     lines += [f"{page}: not the headline of docs/evidence.md" for page in TOLD_ON if HEADLINE not in prose(pages[page])]
-    real = as_csv(made["decisive-contrasts"]).replace("0.", ".")
+    real = (as_csv(made["decisive-contrasts"]) + as_csv(made["order-contrasts"])).replace("0.", ".")
     laboratory = files["laboratory-contrasts"] + as_csv(made["quoted"])
     seeds = files["smollm2-arms-contrasts"] + files["smollm2-arms-groups"] + as_csv(made["over seeds"])
     field = field_table(docs / "field" / "differences.csv")
     for name, pattern, given in (
         ("README.md", SIGNED, real), ("evidence.md", SIGNED, real), ("real-questions.md", SIGNED, real),
+        ("order.md", SIGNED, real),
         ("laboratory.md", IN_LABORATORY, laboratory), ("smollm2.md", IN_LABORATORY, seeds),
         ("field.md", QUOTED, as_csv(field).replace("0.", ".")),
     ):  # fmt: skip
@@ -814,6 +818,7 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
     known = contrasts_by_interval(
         [
             made["decisive-contrasts"],
+            made["order-contrasts"],
             made["quoted"],
             made["over seeds"],
             field,

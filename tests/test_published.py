@@ -284,7 +284,15 @@ def test_a_changed_number_of_a_table_or_in_prose_is_found(page, quote, made, doc
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page", ["evidence.md", "evidence/real-questions.md", "evidence/laboratory.md", "evidence/smollm2.md", "field.md"]
+    "page",
+    [
+        "evidence.md",
+        "evidence/order.md",
+        "evidence/real-questions.md",
+        "evidence/laboratory.md",
+        "evidence/smollm2.md",
+        "field.md",
+    ],
 )
 def test_a_word_that_is_not_the_verdict_on_its_interval_is_found(page, made, docs):
     path = docs / page
@@ -388,7 +396,11 @@ def test_an_item_that_changes_its_side_changes_the_tables(tmp_path):
     assert all(one != other for one, other in zip(arms(), published, strict=True))
 
 
-@pytest.mark.parametrize("folder", [recompute.ITEMS, recompute.ITEMS / "laboratory-2"], ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [recompute.ITEMS, recompute.ITEMS / "laboratory-2", recompute.ITEMS / "order"],
+    ids=lambda folder: folder.name,
+)
 def test_the_items_are_the_released_ones(folder):
     digests = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
     assert digests == {path.name: files.file_digest(path) for path in folder.glob("*.gz")}

@@ -21,7 +21,7 @@ OF_CHOICE = (42, 1, 2)  # the seeds whose validation questions were read
 READINGS = {"stated": ":stated", "mode": ":mode", "mean": ""}  # how an arm of the items ends
 SIDES = ("chosen", "rejected")
 # Chosen on validation questions (order-choice.csv), before a test question was read.
-EPOCHS = {"stated": 3, "mean": 6}
+EPOCHS = {"stated": 3, "mean": 3}
 
 # {arm: the run's folder and its row}; C is what the warm start states, or the mean of its distribution.
 TRIED = {
