@@ -1,6 +1,6 @@
 """The commands of four dry runs, frozen at 372bc3d in tests/frozen: what is there is not computed again.
 
-Frozen anew since: the demo's DPO, in demo and field, which has three epochs (docs/choices.md); the tables, whose settings have the models
+Frozen anew since: the demo's DPO, in demo and field, which has three epochs, and its readout, which is the mean (docs/choices.md); the tables, whose settings have the models
 and data sets that they show alone.
 
 Compared is what reaches the command line, job by job: the launcher, the stage and every option with its values, up to the
