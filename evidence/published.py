@@ -1,7 +1,7 @@
 """The tables of docs/evidence/published.md, from files that others have released: ``python evidence/published.py SET PATH...``.
 
 rlcr: RLCR's five methods measured by the released labels and by our reading of the answers. Any other set: how our reading
-of its replies agrees with the labels that came with them.
+of its replies agrees with the labels that came with them; samples: the same of a run's own replies, whose labels are ours.
 """
 
 import argparse
@@ -47,10 +47,14 @@ class Question(dict):
     def right(self, reply: str) -> bool:
         answer = self.read(reply)
         right = self.is_right(answer)
-        counts = self.rules.setdefault(getattr(answer, "by", None), [0, 0])
+        self.count(getattr(answer, "by", None), right)
+        return right
+
+    @classmethod
+    def count(cls, rule: str | None, right: bool) -> None:
+        counts = cls.rules.setdefault(rule, [0, 0])
         counts[0] += 1
         counts[1] += right
-        return right
 
 
 def yes_or_no(yes: bool) -> Question:
@@ -215,9 +219,20 @@ def evouna(path: str) -> Labelled:
                     yield f"{name}, {equality}", bool(record[f"judge_{name}"]), right
 
 
+def samples(path: str) -> Labelled:
+    """The replies of a run, as it read and graded them (results/DATASET/MODEL/samples.jsonl)."""
+    for record in lines(path):
+        replies = [*zip(record["read_by"], record["correct"], strict=True)]
+        if greedy := record.get("greedy"):
+            replies.append((greedy["read_by"], greedy["correct"]))
+        for rule, right in replies:
+            Question.count(rule, right)
+            yield Path(path).parent.parent.name, right, right
+
+
 SETS = {
     "gsm8k": gsm8k, "openai": openai, "abel": abel, "reread": reread, "plan-and-solve": plan_and_solve,
-    "faithful": faithful, "math": mathematics, "exams": exams, "evouna": evouna,
+    "faithful": faithful, "math": mathematics, "exams": exams, "evouna": evouna, "samples": samples,
 }  # fmt: skip
 
 
@@ -232,11 +247,26 @@ def reading(name: str, path: str) -> Iterator[list[str]]:
         yield [replies, *map(str, sizes), f"{(both + count[False, False]) / n:.4f}"]
 
 
+def add_rules(path: Path, name: str) -> None:
+    """Put into a CSV file, in place of what it has of this set, how often each rule read an answer, and how often right."""
+    rows = [*csv.DictReader(path.read_text().splitlines())] if path.exists() else []
+    rows = [row for row in rows if row["set"] != name]
+    for rule, (read, right) in sorted(Question.rules.items(), key=lambda item: -item[1][0]):
+        mark, _, form = (rule or "unread").partition(": ")
+        rows.append({"set": name, "mark": mark, "form": form, "read": read, "right": right})
+    with open(path, "w", newline="") as file:
+        table = csv.DictWriter(file, ["set", "mark", "form", "read", "right"], lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+
+
 def main(argv: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python evidence/published.py", description=__doc__)
     parser.add_argument("set", choices=["rlcr", *SETS])
     parser.add_argument("paths", nargs="+", metavar="PATH")
-    parser.add_argument("--rules", action="store_true", help="how often each rule read an answer, and how often right")
+    parser.add_argument(
+        "--rules", type=Path, metavar="CSV", help="a table of how often each rule read an answer, and how often right"
+    )
     options = parser.parse_args(argv)
     Question.rules.clear()
     for path in options.paths:
@@ -249,8 +279,7 @@ def main(argv: list[str]) -> int:
             print(f"{path}: sha256 {hashlib.sha256(Path(path).read_bytes()).hexdigest()}")
         print("\n".join(f"| {' | '.join(row)} |" for row in rows))
     if options.rules:
-        for rule, (n, right) in sorted(Question.rules.items(), key=lambda item: -item[1][0]):
-            print(f"| {rule or 'unread'} | {n} | {right} |")
+        add_rules(options.rules, options.set)
     return 0
 
 

@@ -202,13 +202,25 @@ def test_each_method_is_measured_by_the_released_and_by_the_read_labels(capsys):
 def test_the_reading_of_a_set_counts_agreement(tmp_path, capsys):
     lines = [{"answer": "3 + 4 = <<3+4=7>>7\n#### 7"}, {"answer": "He has 5.\n#### 6"}]
     files.write_jsonl(tmp_path / "test.jsonl", lines)
-    assert published.main(["gsm8k", str(tmp_path / "test.jsonl"), "--rules"]) == 0
+    table = tmp_path / "rules.csv"
+    assert published.main(["gsm8k", str(tmp_path / "test.jsonl"), "--rules", str(table)]) == 0
     said = capsys.readouterr().out
     for row in ("solutions | 2 | 2 | 2 | 2 | 1.0000", "solutions without their mark | 2 | 2 | 1 | 1 | 0.5000"):
         assert f"| {row} |" in said
-    wrong = "unmarked: last but for what is beside it | 1 | 0"
-    for rule in ("hashes: calculated | 1 | 1", "hashes: first | 1 | 1", "unmarked: after = | 1 | 1", wrong):
-        assert f"| {rule} |" in said
+    counted = [
+        "gsm8k,hashes,calculated,1,1", "gsm8k,unmarked,after =,1,1", "gsm8k,hashes,first,1,1",
+        "gsm8k,unmarked,last but for what is beside it,1,0",
+    ]  # fmt: skip
+    assert table.read_text().splitlines() == ["set,mark,form,read,right", *counted]
+    run = [{"read_by": ["box: first", None], "correct": [True, False], "greedy": {"read_by": "task", "correct": False}}]
+    cell = tmp_path / "results" / "mine" / "small"
+    cell.mkdir(parents=True)
+    files.write_jsonl(cell / "samples.jsonl", run)
+    for _ in "twice":
+        assert published.main(["samples", str(cell / "samples.jsonl"), "--rules", str(table)]) == 0
+    assert "| mine | 3 | 1 | 1 | 1 | 1.0000 |" in capsys.readouterr().out
+    of_run = ["samples,box,first,1,1", "samples,unread,,1,0", "samples,task,,1,0"]
+    assert table.read_text().splitlines()[1:] == counted + of_run
 
 
 def test_the_sets_of_three_repositories_are_read_as_released_and_others_refused_in_one_line(tmp_path, capsys):

@@ -273,8 +273,8 @@ class Trainer(Part, kw_only=True):
     # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by
     # rounding (default: torch's)
     kernels: Literal["liger"] | UnsetType = UNSET
-    # trl: SFT and DPO by TRL's own trainers, on padded rows, as models with an attention of their own need
-    # (default: this project's, on packed rows)
+    # trl: SFT and DPO by TRL's own trainers, on padded rows, with any attention (default: this
+    # project's, on packed rows)
     trainer: Literal["trl"] | UnsetType = UNSET
     save_steps: Count  # between checkpoints (steps)
 
