@@ -1,7 +1,7 @@
 """A model by whole forward passes: nothing is packed, cached or shared between rows.
 
 Slow, and all that a model needs whose attention is its own (Qwen3.5, Falcon, BLOOM): token tries
-and the KV cache put another attention in its place. Rows are padded behind their ends, where no
+and the KV cache put another attention in its place. Rows are padded after their ends, where no
 token sees it, so neither a mask nor positions are given.
 """
 
