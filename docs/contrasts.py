@@ -32,8 +32,8 @@ JUDGES = {
     "soft": ("soft labels", "#009E73", "^"), "ordered": ("soft labels + order", "#CC79A7", "D"),
 }  # fmt: skip
 ORDER = {
-    "orce, C stated - sft": "C stated\nminus warm start", "orce, C mean - sft": "C mean\nminus warm start",
-    "orce, C mean - orce, C stated": "C mean\nminus C stated", "orce, C mean - W/o gen": "C mean\nminus W/o gen",
+    "orce, C stated - sft": "greedy C\nminus warm start", "orce, C mean - sft": "averaged C\nminus warm start",
+    "orce, C mean - orce, C stated": "averaged C\nminus greedy C", "orce, C mean - W/o gen": "averaged C\nminus W/o gen",
 }  # fmt: skip
 PANELS = {"stated": "by the value stated", "mean": "by the mean of the distribution"}
 

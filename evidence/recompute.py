@@ -586,19 +586,16 @@ def over_seeds(path: Path) -> Table:
 ORDER_SETS, ORDER_SEEDS = ("arithmetic", "worldfacts"), (42, 1, 2, 3, 4)
 ENDS = {"stated": ":stated", "mode": ":mode", "mean": ""}  # of the name of an arm of the items, by its reading
 TRIED = ("sft", *(f"orce, C {c}, {epochs} epochs" for c in ("stated", "mean") for epochs in (3, 6)))
-TESTED = (
-    "sft", "sft_all", "orce, C stated", "orce, C mean", "orce, three rounds", "W/o gen", "numeric", "NRD", "SaySelf",
-)  # fmt: skip
-# The plan's six, then what the ablation adds: exploratory.
+TESTED = ("sft", "sft_all", "orce, C stated", "orce, C mean", "W/o gen")
+# The plan's contrasts without that of three rounds, which was not run; then two that the plan does not have.
 PLANNED = [
     ("orce, C mean", "sft"),
     ("orce, C mean", "sft_all"),
     ("orce, C stated", "sft"),
     ("orce, C mean", "orce, C stated"),
     ("orce, C mean", "W/o gen"),
-    ("orce, three rounds", "orce, C stated"),
 ]
-EXPLORED = [("orce, C mean", other) for other in ("numeric", "NRD", "SaySelf")]
+EXPLORED = [("orce, C stated", "sft_all"), ("orce, C stated", "W/o gen")]
 
 
 def order_cells(folder: Path, name: str, *arms: str) -> list[Cell]:
@@ -668,7 +665,7 @@ def order_differences(
 
 
 def order_contrasts(folder: Path) -> Table:
-    """The plan's six, of both sets, with Holm's p of each reading; each set by itself and the ablation are exploratory."""
+    """The plan's contrasts, of both sets, with Holm's p of each reading; each set by itself is exploratory."""
     rows = []
     for reading, end in ENDS.items():
         known = order_differences(folder, [*PLANNED, *EXPLORED], reading)
@@ -835,7 +832,7 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
 
 HEADLINE = (
     "What the alignment improves is the statement, not what the judge's distribution knows; "
-    "where the judge states one value, there is nothing to improve."
+    "with an order of (C, K) to learn from, no gain is shown."
 )
 TOLD_ON = ("README.md", "evidence.md", "real-questions.md", "smollm2.md")
 JUDGED = ("laboratory-contrasts", "smollm2-arms-contrasts")

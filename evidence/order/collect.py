@@ -10,8 +10,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 ROOT = Path(__file__).resolve().parents[2]
 ITEMS = ROOT / "evidence" / "items" / "order"
 MECHANISM = ROOT / "docs" / "evidence" / "tables" / "order-mechanism.csv"
@@ -37,11 +35,7 @@ TESTED = {
     "sft_all": (OF_MEAN, "sft_all"),
     "orce, C stated": (f"stated-{EPOCHS['stated']}", "orce"),
     "orce, C mean": (OF_MEAN, "orce"),
-    "orce, three rounds": ("rounds", "orce"),
     "W/o gen": (OF_MEAN, "orce-sc-surrogate"),
-    "numeric": (OF_MEAN, "orce-numeric"),
-    "NRD": (OF_MEAN, "orce-nrd"),
-    "SaySelf": (OF_MEAN, "orce-sayself"),
 }
 
 
@@ -64,8 +58,6 @@ def write_items(file: str, dataset: str, seed: int, arms: dict[str, tuple[str, s
     lines: dict[str, dict] = {}
     for arm, (folder, row) in arms.items():
         path = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2" / row / "confidences.jsonl"
-        if not path.exists():  # an arm that only some seeds have
-            continue
         for record in map(json.loads, path.read_text().splitlines()):
             known = {"id": record["id"], "correct": record["correct"], "confidences": {}}
             line = lines.setdefault(record["id"], known)
@@ -78,62 +70,29 @@ def write_items(file: str, dataset: str, seed: int, arms: dict[str, tuple[str, s
 
 
 def mechanism(runs: Path, dataset: str, seed: int) -> Iterator[dict[str, str]]:
-    """What each training had to learn from: its C and its pairs; of three rounds what they made of the reference."""
+    """What each training had to learn from: its C, and its pairs."""
     for arm, (folder, row) in TESTED.items():
         cell = runs / f"{seed}-{folder}" / "results" / dataset / "smollm2"
-        if not row.startswith("orce") or not (cell / row / "confidences.jsonl").exists():
+        if row != "orce":  # "W/o gen" has no use for C
             continue
-        reward = row.partition("-")[2] or "sc"
-        if folder == "rounds":
-            yield from rounds(cell, arm, dataset, seed)
-            continue
-        manifest = json.loads((cell / "pairs" / f"{reward}.manifest.json").read_text())
-        preferences = preferences_of(cell / "pairs" / f"{reward}.jsonl")
-        yield facts(
-            dataset, seed, arm, "1", values=manifest["reference_values"], tied=f"{manifest['tied']:.3f}",
-            preferences=len(preferences), spearman=f"{manifest['reference_spearman']:.3f}",
-        )  # fmt: skip
-
-
-def rounds(cell: Path, arm: str, dataset: str, seed: int) -> Iterator[dict[str, str]]:
-    """Of each later round what its start, trained in the round before, has become on the training questions."""
-    reference = distributions(cell / "candidates.jsonl")
-    named = {percent for preference in preferences_of(cell / "pairs" / "sc.jsonl") for percent in preference}
-    unnamed = [percent for percent in range(101) if percent not in named]
-    for number in (2, 3):
-        folder = cell / f"round{number}" / "sc"
-        now = distributions(folder / "candidates.jsonl")
-        kl = (now * np.log(now / reference)).sum(axis=1).mean()
-        before, after = (side[:, unnamed].sum(axis=1).mean() for side in (reference, now))
-        manifest = json.loads((folder / "pairs" / "sc.manifest.json").read_text())
-        yield facts(
-            dataset, seed, arm, str(number), values=manifest["reference_values"], tied=f"{manifest['tied']:.3f}",
-            preferences=len(preferences_of(folder / "pairs" / "sc.jsonl")),
-            spearman=f"{manifest['reference_spearman']:.3f}", kl=f"{kl:.3f}", unnamed=f"{before:.3f} to {after:.3f}",
-        )  # fmt: skip
-
-
-def distributions(candidates: Path) -> np.ndarray:
-    """The probabilities of 0 to 100 percent of each training question, [n, 101]."""
-    logprobs = [json.loads(line)["logprobs"] for line in candidates.read_text().splitlines()]
-    probabilities = np.exp(np.array(logprobs))
-    return probabilities / probabilities.sum(axis=1, keepdims=True)
+        manifest = json.loads((cell / "pairs" / "sc.manifest.json").read_text())
+        preferences = preferences_of(cell / "pairs" / "sc.jsonl")
+        yield {
+            "set": dataset,
+            "seed": str(seed),
+            "reading": "stated" if arm == "orce, C stated" else "mean",  # of the reference, for C
+            "distinct values of C": manifest["reference_values"],
+            "tied candidates": f"{manifest['tied']:.3f}",
+            "pairs": manifest["n"],
+            "distinct preferences": len(preferences),
+            "Spearman of C with kappa": f"{manifest['reference_spearman']:.3f}",
+        }
 
 
 def preferences_of(pairs: Path) -> set[tuple[int, ...]]:
     """The distinct (chosen, rejected) percents of a file of pairs."""
     lines = map(json.loads, pairs.read_text().splitlines())
     return {tuple(int(re.findall(r"\d+", line[side][-1]["content"])[-1]) for side in SIDES) for line in lines}
-
-
-def facts(dataset: str, seed: int, arm: str, number: str, **known) -> dict[str, str]:
-    head = {"set": dataset, "seed": str(seed), "arm": arm, "round": number}
-    columns = {
-        "distinct values of C": "values", "tied candidates": "tied", "distinct preferences": "preferences",
-        "Spearman of C with kappa, training questions": "spearman", "KL from the reference": "kl",
-        "P of values that no pair of round 1 names": "unnamed",
-    }  # fmt: skip
-    return head | {title: str(known.get(name, "--")) for title, name in columns.items()}
 
 
 if __name__ == "__main__":
