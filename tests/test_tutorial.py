@@ -58,7 +58,7 @@ def test_the_questions_have_an_order_to_learn_and_the_methods_are_compared(done)
     lines = (done[0] / "results/elements/smollm2/surrogate.csv").read_text().splitlines()
     kappas = {line.split(",")[4] for line in lines[1:]}
     assert kappas == {"0.0", "0.25", "0.5", "0.75", "1.0"}
-    assert "elements, smollm2, 20 test questions\n" in done[1]
+    assert "elements, smollm2, 20 test questions; confidence LLMs read by the mean\n" in done[1]
     assert "aurc of orce - sft: " in done[1]
 
 
