@@ -84,7 +84,7 @@ def mechanism(runs: Path, dataset: str, seed: int) -> Iterator[dict[str, str]]:
             "distinct values of C": manifest["reference_values"],
             "tied candidates": f"{manifest['tied']:.3f}",
             "pairs": manifest["n"],
-            "distinct preferences": len(preferences),
+            "distinct preferences": str(len(preferences)),
             "Spearman of C with kappa": f"{manifest['reference_spearman']:.3f}",
         }
 
