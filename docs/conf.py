@@ -30,7 +30,7 @@ BAR = {
     "Use it": "which measure given grading server metrics",
     "Reproduce": "one-node slurm engines one-cell outputs performance downloads choices glossary troubleshooting",
     "Extend": "tutorial extending configuration architecture removed ../CONTRIBUTING ../CHANGELOG ../SECURITY",
-    "Findings": "evidence field evidence/real-questions evidence/laboratory evidence/smollm2 evidence/published evidence/items",
+    "Findings": "evidence field evidence/order evidence/real-questions evidence/laboratory evidence/smollm2 evidence/published evidence/items",
 }
 
 

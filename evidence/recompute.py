@@ -13,7 +13,6 @@ import re
 import sys
 import zlib
 from collections.abc import Iterable, Sequence
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -65,7 +64,6 @@ def holm(p: pd.Series) -> pd.Series:
     return (ordered * np.arange(len(ordered), 0, -1)).clip(upper=1).cummax().reindex(p.index)
 
 
-@cache
 def read(folder: Path) -> dict[str, Cell]:
     """{cell: (items, confidences)} of a folder of NAME.jsonl.gz."""
     cells = {}
@@ -598,9 +596,8 @@ PLANNED = [
 EXPLORED = [("orce, C stated", "sft_all"), ("orce, C stated", "W/o gen")]
 
 
-def order_cells(folder: Path, name: str, *arms: str) -> list[Cell]:
+def order_cells(cells: dict[str, Cell], name: str, *arms: str) -> list[Cell]:
     """The (items, confidences) of a set, one for each seed that has these arms."""
-    cells = read(folder)
     own = [cells[f"{name}-{seed}"] for seed in ORDER_SEEDS if f"{name}-{seed}" in cells]
     return [cell for cell in own if {*arms} <= {*cell[1]}]
 
@@ -611,12 +608,12 @@ def order_level(cell: Cell, arm: str) -> tuple[float, str]:
     return metrics.aurc(arms[arm], items.correct) or 0.0, collapsed(arms[arm], items.correct)
 
 
-def order_levels(folder: Path, part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
+def order_levels(cells: dict[str, Cell], part: str, arms: Iterable[str], readings: tuple[str, ...]) -> Table:
     """AURC of each arm, set and reading: the mean over seeds, each seed, and with how many it is collapsed."""
     rows = []
     for reading, arm, name in product(readings, arms, ORDER_SETS):
         column = arm + ENDS[reading]
-        known = [order_level(cell, column) for cell in order_cells(folder, name + part, column)]
+        known = [order_level(cell, column) for cell in order_cells(cells, name + part, column)]
         values = [aurc for aurc, _ in known]
         by_seed = ", ".join(f"{value:.3f}" for value in values)
         rows.append([arm, reading, name, f"{np.mean(values):.3f}", by_seed, share(bool(why) for _, why in known)])
@@ -640,7 +637,7 @@ def on_draws(cell: Cell, arm: str, drawn: np.ndarray) -> np.ndarray:
 
 
 def order_differences(
-    folder: Path, pairs: list[tuple[str, str]], reading: str
+    every: dict[str, Cell], pairs: list[tuple[str, str]], reading: str
 ) -> dict[tuple[str, str, str], tuple[float, np.ndarray]]:
     """{(first, second, set or "both"): (difference of AURC, the same on each draw)}.
 
@@ -649,7 +646,7 @@ def order_differences(
     found = {}
     for (place, name), (a, b) in product(enumerate(ORDER_SETS), pairs):
         first, second = a + ENDS[reading], b + ENDS[reading]
-        cells = order_cells(folder, name, first, second)
+        cells = order_cells(every, name, first, second)
         drawn = multiplicities(len(cells[0][0]), place)
         taken = np.random.default_rng(10 + place).integers(0, len(cells), size=(DRAWS, len(cells)))
         values = [order_level(cell, first)[0] - order_level(cell, second)[0] for cell in cells]
@@ -664,17 +661,17 @@ def order_differences(
     return found
 
 
-def order_contrasts(folder: Path) -> Table:
+def order_contrasts(every: dict[str, Cell]) -> Table:
     """The plan's contrasts, of both sets, with Holm's p of each reading; each set by itself is exploratory."""
     rows = []
     for reading, end in ENDS.items():
-        known = order_differences(folder, [*PLANNED, *EXPLORED], reading)
+        known = order_differences(every, [*PLANNED, *EXPLORED], reading)
         p = pd.Series({key: two_sided(some) for key, (_, some) in known.items()})
         adjusted = holm(p[[(*pair, "both") for pair in PLANNED]])
         for (a, b, name), (value, some) in known.items():
             low, high = np.quantile(some, [0.025, 0.975])
             sides = a + end, b + end
-            cells = [cell for one in ORDER_SETS if name in (one, "both") for cell in order_cells(folder, one, *sides)]
+            cells = [cell for one in ORDER_SETS if name in (one, "both") for cell in order_cells(every, one, *sides)]
             both = [all(order_level(cell, side)[1] for side in sides) for cell in cells]
             planned = (a, b, name) in adjusted
             holms = float(adjusted.get((a, b, name), np.nan))
@@ -734,7 +731,7 @@ IN_LABORATORY = r"[+-]0\.\d{3} \[[^\]]*\]"
 
 def tables(items: Path = ITEMS, docs: Path = DOCS, draws: int = DRAWS) -> Tables:
     folder = docs / "evidence"
-    asked, second = real_questions(items), read(items / "laboratory-2")
+    asked, second, order = real_questions(items), read(items / "laboratory-2"), read(items / "order")
     differences, e_aurc = contrasts(asked, draws), levels(second)
     counted, every = (first_run(folder / "laboratory.csv", every=every) for every in (False, True))
     first = confirmed(folder / "laboratory.csv").query("model not in @NOT_COUNTED")
@@ -762,9 +759,9 @@ def tables(items: Path = ITEMS, docs: Path = DOCS, draws: int = DRAWS) -> Tables
         "over seeds": over_seeds(folder / "metrics.csv"),
         "points": [*first_points(counted)],
         "quoted": over_models(second, digits=3),
-        "order-choice": order_levels(items / "order", "-validation", TRIED, READINGS),
-        "order-levels": order_levels(items / "order", "", TESTED, tuple(ENDS)),
-        "order-contrasts": order_contrasts(items / "order"),
+        "order-choice": order_levels(order, "-validation", TRIED, READINGS),
+        "order-levels": order_levels(order, "", TESTED, tuple(ENDS)),
+        "order-contrasts": order_contrasts(order),
         "../laboratory": marked_lines(folder / "laboratory.csv"),
         "../smollm2-arms": marked_lines(folder / "smollm2-arms.csv"),
     }

@@ -299,7 +299,6 @@ def test_a_changed_number_of_a_table_or_in_prose_is_found(page, quote, made, doc
     "page",
     [
         "evidence.md",
-        "evidence/order.md",
         "evidence/real-questions.md",
         "evidence/laboratory.md",
         "evidence/smollm2.md",
