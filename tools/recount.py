@@ -18,7 +18,8 @@ UNREAD = 0.5  # what an unread confidence counts as: evaluation.unparsed_confide
 EQUAL, ROUNDED = 1e-9, 0.0005 + 1e-9
 IN_TABLES = ("ece", "spearman", "aurc", "e_aurc", "accuracy"), ("ece", "spearman", "aurc", "e_aurc", "f1")
 ON_SCREEN = ("accuracy", "ece", "aurc", "auroc", "spearman")
-TITLE = re.compile(r"^(\S+), (\S+), \d+ test questions$")
+TITLE = re.compile(r"^(\S+), (\S+), \d+ test questions(?:; confidence LLMs read by the \w+)?$")
+READINGS = ("mean", "stated")  # beside the configured one
 ROW = re.compile(r"^  (\S+)(?: ‡)?" + 5 * r" +(-|-?\d\.\d{3})" + r" +\d+$")
 Values = dict[str, float | None]
 
@@ -119,7 +120,7 @@ def tables_in(text: str) -> Iterator[tuple[str, list[str]]]:
 def main(run: Path, pages: list[Path]) -> int:
     wrong: list[str] = []
     cells: dict[tuple[str, str, str], Values] = {}
-    means: list[Values] = []
+    others: list[Values] = []
     for path in sorted(run.glob("results/*/*/*/metrics.json")):
         written, items = json.loads(path.read_text(encoding="utf-8")), lines(path.with_name("confidences.jsonl"))
         y = np.array([item["correct"] for item in items], float)
@@ -134,11 +135,13 @@ def main(run: Path, pages: list[Path]) -> int:
             *labels(path.parents[1], method, items),
             *differing(written, cells[dataset, model, method], str(path)),
         ]
-        if "mean" in written:
-            means.append(recounted(np.array([item["mean"] for item in items], float), y, f1))
-            wrong += differing(written["mean"], means[-1], f"{path}, mean")
+        for reading in READINGS:
+            if reading in written:
+                read = np.array([UNREAD if item[reading] is None else item[reading] for item in items], float)
+                others.append(recounted(read, y, f1))
+                wrong += differing(written[reading], others[-1], f"{path}, {reading}")
     rows = 0
-    known = [*cells.values(), *means]
+    known = [*cells.values(), *others]
     for path in sorted(run.glob("paper_tables/*.tex")):
         for label, printed in tables_in(path.read_text(encoding="utf-8")):
             rows += 1
