@@ -1,7 +1,7 @@
 """Digests of the demo's outputs: prompts, samples, surrogate, candidates, pairs, confidences, training logs, metrics without
 provenance, and the .tex files without it. After `make demo`: python tests/frozen_demo.py
 
-Made at 99a5df42 on a processor with AVX2 alone. The last bits of a
+Made at 80ae608b on a processor with AVX2 alone. The last bits of a
 model's numbers depend on the processor's instructions, so another kind of machine may differ in what a model has made; prompts are
 equal everywhere.
 """
