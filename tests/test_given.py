@@ -370,7 +370,7 @@ def test_measure_without_judgements_gives_confidences_alone(tmp_path, capfd):
     assert first["confidence"] == {"consistency": pytest.approx(2 / 3)} and "correct" not in first
     path = written(tmp_path / "in.jsonl", [*rows, {"id": 2, "text": "no answers"}])
     assert main(["measure", str(path), "--methods", "consistency", "--out", str(out)]) == 2
-    assert "line 2: 'question' is None; expected a text" in capfd.readouterr().err
+    assert "line 2: no 'question'; it has id, text; name its column" in capfd.readouterr().err
 
 
 def test_a_judge_takes_records_of_samples(finished):

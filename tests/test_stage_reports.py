@@ -177,8 +177,8 @@ def test_each_panel_has_the_mean_confidence_and_the_accuracy_of_the_bins_of_its_
         stated = confidences(method)
         bins = np.maximum(np.ceil(np.round(10 * stated, 9)), 1)
         expected = [[stated[bins == one].mean(), np.array(RIGHT)[bins == one].mean()] for one in np.unique(bins)]
-        assert panel.collections[-1].get_offsets().tolist() == [pytest.approx(point) for point in expected]
-        sizes = panel.collections[-1].get_sizes()
+        assert panel.collections[1].get_offsets().tolist() == [pytest.approx(point) for point in expected]
+        sizes = panel.collections[1].get_sizes()
         assert np.argmax(sizes) == np.argmax(np.unique(bins, return_counts=True)[1])
         assert panel.get_title().startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")
 

@@ -366,7 +366,7 @@ CONTINUATIONS = [[[40, 41, 42], [40, 41, 43, 44], [50]], [[40], [40, 60], [40, 6
 @pytest.fixture
 def model(tiny):
     made = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
-    with pytest.raises(BadInput, match=": has its own implementation of attention; take another model"):
+    with pytest.raises(BadInput, match=": has its own implementation of attention; set training.trainer: trl"):
         packed_logprobs(made)
     use_blocks(made)
     return made
