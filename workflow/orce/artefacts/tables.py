@@ -294,7 +294,7 @@ def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str
         ) from None
 
 
-# What a spreadsheet computes in place of showing it, behind the apostrophes that say it is text; a number alone does no harm.
+# What a spreadsheet computes in place of showing it, after the apostrophes that say it is text; a number alone does no harm.
 FORMULA = re.compile(r"'*+(?!\s*+[-+][\d.,' %]*+\Z)(?:[\t\r]|\s*+[=+@\uff0b\uff1d\uff20\uff0d-])")
 
 

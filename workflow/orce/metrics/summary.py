@@ -47,9 +47,7 @@ def read_stated(path: str | Path, unparsed: float) -> Stated:
         confidence=np.array(read_or_default, dtype=float),
         correct=np.array([record.correct for record in records], dtype=bool),
         f1=_complete([record.f1 for record in records]),
-        as_stated=_complete(
-            [unparsed if record.stated is None else record.stated for record in records]
-        ),
+        as_stated=_complete([record.stated for record in records]),
         mean=_complete([record.mean for record in records]),
         mass=None if mass is None else float(mass.mean()),
         unread=confidences.count(None),
