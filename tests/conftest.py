@@ -59,6 +59,7 @@ def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=4, help="how often test_kills.py kills the workflow")
     parser.addoption("--leased", type=int, default=100, help="how many jobs test_lease.py starts and kills")
     parser.addoption("--promises", action="store_true", help="of the slow tests, those that promises.md names")
+    parser.addoption("--costs", action="store_true", help="write costs.json: tests that take long without the mark slow")
     parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
 
 
@@ -81,6 +82,9 @@ LONGEST = (
 )  # fmt: skip
 
 
+# {test: seconds} of the tests that took longer than this in a whole run, `make costs`, and are not marked slow.
+LONG = 2.0
+COSTS = Path(__file__).with_name("costs.json")
 PROMISED = re.findall(r"\| `(test_\w+\.py::[^`]+)` \|", Path(__file__).with_name("promises.md").read_text())
 
 
@@ -88,7 +92,7 @@ def promised(items) -> set:
     """The first instance of each test that promises.md names, or the one that it names in brackets."""
     first = {}
     for item in items:
-        name = f"{item.path.name}::{item.name}"
+        name = test_name(item)
         first.setdefault(name, item)
         first.setdefault(name.partition("[")[0], item)
     collected = {item.path.name for item in items}
@@ -98,10 +102,19 @@ def promised(items) -> set:
     return {first[name] for name in asked}
 
 
+def test_name(item) -> str:
+    return f"{item.path.name}::{item.name}"
+
+
+def takes_long(item, costs: dict[str, float]) -> bool:
+    return item.get_closest_marker("slow") is not None or test_name(item) in costs
+
+
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--promises"):
         kept = promised(items)
-        left_out = [item for item in items if item.get_closest_marker("slow") and item not in kept]
+        costs = json.loads(COSTS.read_text())
+        left_out = [item for item in items if takes_long(item, costs) and item not in kept]
         config.hook.pytest_deselected(items=left_out)
         items[:] = [item for item in items if item not in {*left_out}]
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
@@ -122,6 +135,8 @@ def pytest_runtest_setup(item):
 def pytest_terminal_summary(terminalreporter):
     """Closing lines, after pytest's own summary: what was left out, and last what this machine lacks."""
     yield
+    if terminalreporter.config.getoption("--costs"):
+        COSTS.write_text(json.dumps(costs_of(terminalreporter.stats.get("passed", [])), indent=1) + "\n")
     if terminalreporter.config.getoption("--promises"):
         terminalreporter.write_line(
             f"One test of each promise (tests/promises.md); all of them: {needs.ALL}=1 make test"
@@ -129,6 +144,15 @@ def pytest_terminal_summary(terminalreporter):
     noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
     if skipped := Counter(name for what, name in noted if what == "needs"):
         terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
+
+
+def costs_of(reports) -> dict[str, float]:
+    """{test: seconds} of the quick tests of a run that took long, their fixtures apart."""
+    found = {}
+    for report in reports:
+        if report.duration > LONG and "slow" not in report.keywords:
+            found[report.nodeid.removeprefix("tests/")] = round(report.duration, 1)
+    return dict(sorted(found.items()))
 
 
 def cases(name: str) -> list:

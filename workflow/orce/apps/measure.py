@@ -562,7 +562,7 @@ def _hints(run: Run, table: Table, examples: list[Any], samples: Record) -> list
     by_tokens = [name for name in below if "logprobs" in run.registry.get(name).reads]
     if by_tokens and any("reply" in record for record in table):
         hints.append(
-            f"{', '.join(by_tokens)}: of the whole reply (`reply` in the output), not of the answer in it alone"
+            f"{', '.join(by_tokens)}: of the whole reply (`reply` in the output), not only of the answer"
         )
     labelled = [
         (record, example)
