@@ -12,6 +12,7 @@ import shutil
 from functools import cache
 
 import numpy as np
+import pandas as pd
 import pytest
 from conftest import ROOT, cases
 from evidence import published, recompute
@@ -259,6 +260,21 @@ def test_the_sets_of_three_repositories_are_read_as_released_and_others_refused_
 
 
 EVIDENCE = recompute.DOCS / "evidence"
+
+
+def test_the_page_says_how_often_each_rule_has_read():
+    page = (recompute.DOCS / "evidence" / "published.md").read_text().partition("## Which rules read them")[2]
+    rules = pd.read_csv(recompute.DOCS / "evidence" / "tables" / "reading-rules.csv", keep_default_na=False)
+    rest = rules[(rules["form"] != "")].groupby("form")[["read", "right"]].sum()
+    for mark, counts in rules.groupby("mark")[["read", "right"]].sum().iterrows():
+        assert re.search(rf"\n\| {mark}\b[^|]*\| {counts['read']:,} \| {counts['right']:,} \|", page), mark
+    for form in [*rest.index]:
+        if re.search(rf"\| {re.escape(form)}( \([^|]*)? \| {rest['read'][form]:,} \| {rest['right'][form]:,} \|\n", page):
+            rest = rest.drop(form)
+    never_right = rest[rest["right"] == 0]
+    assert [*never_right.index] == ["fraction"] and f"in {never_right['read'].sum()} readings" in page
+    assert f"Eleven more forms read {rest['read'].sum()} answers, {rest['right'].sum()} of them right" in page
+    assert len(rest) == 11
 
 
 @pytest.fixture(scope="module")
