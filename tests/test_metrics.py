@@ -20,6 +20,7 @@ import orce
 from orce import metrics
 from orce.apps import calibrate
 from orce.apps.calibrate import STARTS, lowest_rejected, p_values, threshold_for_risk
+from orce.config import layout
 from orce.errors import BadInput
 from orce.metrics import (
     augrc,
@@ -44,7 +45,7 @@ from orce.metrics import (
     undefined_reason,
 )
 from orce.metrics.counts import Metric, Tally, tabulate
-from orce.metrics.definitions import EXTRA
+from orce.metrics.definitions import ALL, EXTRA, METRICS, ON_SCREEN, SO_FAR
 from orce.metrics.resampling import draw, interval, intervals
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -612,6 +613,13 @@ def test_what_they_say_of_a_constant_a_perfect_and_a_reversed_confidence():
     assert augrc([0.3, 0.5], [0, 0]) == 0.5 and augrc([0.3, 0.5], [1, 1]) == 0
     assert prr([0.3, 0.5], [1, 1]) is None and undefined_reason("prr", [0.3, 0.5], [1, 1]) == "all answers are right"
     assert all(metric([], []) is None for metric in EXTRA.values())
+
+
+def test_screens_and_tables_show_metrics_of_metrics_json_and_the_page_defines_all():
+    columns = {column.key for column in layout.COLUMNS} - {"rho", "p"}  # both of spearman
+    assert {*ON_SCREEN, *SO_FAR} | columns <= METRICS.keys(), "a column is of METRICS, as it is read from metrics.json"
+    page = (ROOT / "docs" / "metrics.md").read_text()
+    assert [name for name in ALL if f"`{name}`" not in page] == [], "docs/metrics.md has a line for each metric"
 
 
 def test_two_methods_are_compared_by_them_and_a_summary_has_all():
