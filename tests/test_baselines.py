@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import pkgutil
+from types import SimpleNamespace
 
 import dry_run
 import numpy as np
@@ -330,6 +331,18 @@ def test_the_order_changes_no_bit_and_unreadable_or_single_samples_have_their_bo
     assert score(name, [None, None]) == 0
     with pytest.raises(BadInput, match=rf"{name} needs at least two samples of each prompt; raise answers\.samples"):
         score(name, ["red"])
+
+
+def test_the_methods_that_compare_meanings_are_known_to_the_notice_of_samples_that_all_differ():
+    seen = {"answers": ["red", "blue", "red"], "greedy": {"answer": "red"}, "p_true": 0.5}
+    seen |= {"logprobs": [-1.0], "sample_logprobs": [[-1.0], [-2.0], [-1.0]]}
+    asking = set()
+    for name, method in methods.known().items():
+        if method.kind == "measured":
+            key = lambda answer, example, name=name: asking.add(name) or answer
+            task = SimpleNamespace(key=key, display=ALIKE.display)
+            method.state(seen["answers"], ASKED, task) if method.state else method.measure(seen, ASKED, task)
+    assert asking == samples.BY_MEANING, "BY_MEANING of orce/methods/samples.py: those whose function asks task.key"
 
 
 @pytest.fixture(scope="module")
