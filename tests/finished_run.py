@@ -14,7 +14,6 @@ from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTra
 
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.text import render
 
 CELL = Path("results/arithmetic/small")
 SPLITS = {name: {"from": origin, "size": size} for name, origin, size in (("sft", "train", 16), ("rl", "train", 8), ("test", "test", 20))}  # fmt: skip
@@ -116,13 +115,20 @@ def pairs(root: Path) -> list[dict]:
     return [{"id": e["id"], "question": e["question"], "answer": greedy[e["id"]]} for e in examples]
 
 
+# What the small model's tokenizer was made from. No prompt of the library: another wording there is no other model here.
+SEEN = (
+    'Judge a proposed answer. Reply only with "Confidence: " and an integer from 0 to 100, the probability in percent that the'
+    " answer is correct.\n\nQuestion: What is\n\nProposed answer: is"
+)
+
+
 def small_model(folder) -> str:
     """A model of one layer whose few hundred tokens are quick to score: untrained, what it says is nonsense."""
     raw = Tokenizer(models.BPE())
     raw.pre_tokenizer, raw.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     seen = trainers.BpeTrainer(vocab_size=400, initial_alphabet=alphabet, special_tokens=["<end>"], min_frequency=1)
-    raw.train_from_iterator([render("confidence", question="What is", answer="is")], seen)
+    raw.train_from_iterator([SEEN], seen)
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token="<end>", pad_token="<end>")
     tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}<end>{% endfor %}"
     torch.manual_seed(0)

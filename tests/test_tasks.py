@@ -17,6 +17,7 @@ import jinja2
 import pytest
 import wheels
 from conftest import ARITHMETIC, WORLDFACTS, cases, program
+from stages_by_hand import JUDGE
 
 from orce import tasks
 from orce.errors import BadInput
@@ -175,6 +176,12 @@ def test_the_prompts_of_drop_and_of_the_confidence_and_texts_unchanged():
     assert '"Confidence: ' in one and "integer from 0 to 100" in one
     text = render("topk", question="q", k=3, kind="option letter")
     assert re.findall(r"^([GP]\d):", text, re.MULTILINE) == ["G1", "P1", "G2", "P2", "G3", "P3"]
+
+
+def test_the_confidence_llms_prompt_is_the_one_that_the_tests_of_stages_write_out():
+    shown = {"question": "Who?", "answer": "Ada"}
+    where = "JUDGE of tests/stages_by_hand.py has the words of confidence.j2, once more: change both"
+    assert render("confidence", **shown) == JUDGE.format(**shown), where
 
 
 @pytest.mark.parametrize("name", GENERATED)
