@@ -14,6 +14,7 @@ import pytest
 from conftest import PROGRAMS, PROMISED, ROOT, program
 
 from orce import stages
+from orce.apps import plan, planned
 
 LIBRARY = ROOT / "workflow" / "orce"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
@@ -91,7 +92,7 @@ def test_no_room_grows_past_its_tokens_and_modules(name, thousands, modules):
     files = files_of(name)
     now = math.ceil(sum(len(code_tokens(path)) for path in files) / 1000)
     shown = f"docs/architecture.md, {name}: {now} thousand tokens, {len(files)} modules now"
-    assert now <= int(thousands) and len(files) <= int(modules), shown
+    assert now <= int(thousands) and len(files) <= int(modules), f"{shown}; make it less, or write that there"
 
 
 def packed(node: ast.AST) -> bool:
@@ -164,10 +165,26 @@ def test_every_rule_is_written_out():
 
 def test_every_rule_runs_the_stage_of_its_name_and_every_stage_has_a_rule():
     run = {name: re.findall(r"-m orce ([\w-]+) ", text) for name, text in RULES.items() if "shell:" in text}
-    assert run == {name: [OTHER_NAMES.get(name, name).replace("_", "-")] for name in run}
-    named = {OTHER_NAMES.get(name, name) for name in run}
+    assert run == {name: [stage_of(name).replace("_", "-")] for name in run}
+    named = {stage_of(name) for name in run}
     assert named == {path.stem for path in (LIBRARY / "stages").glob("*.py")} - {"__init__"}
     assert set(stages.SHARED.items()) <= set(OTHER_NAMES.items())
+
+
+def stage_of(rule: str) -> str:
+    return OTHER_NAMES.get(rule, rule)
+
+
+def test_every_stage_that_leases_a_gpu_is_planned_and_checked_as_one_that_loads_a_model():
+    leased = {stage_of(name) for name, text in RULES.items() if "-m orce.runtime.lease" in text}
+    where = "name the stage in ANSWERING or JUDGING of orce/runtime/preflight.py"
+    assert leased - {*plan.LOADING} == set(), where
+
+
+def test_every_option_that_names_an_output_is_one_to_the_plan():
+    named = {option for text in RULES.values() for option in re.findall(r"(--[\w-]+) \{output", text)}
+    assert named - {*planned.WRITTEN} == set(), "name the option in WRITTEN of orce/apps/planned.py"
+    assert named >= {"--out", "--manifest"}
 
 
 def begins_with_results(node: ast.AST) -> bool:
@@ -211,7 +228,7 @@ def test_files_import_each_other_downwards_alone_and_stages_no_stage():
 
 def test_the_mutants_change_what_the_library_says_now():
     """Otherwise `make mutants` ends before it has tried one."""
-    assert mutants.misfits() == []
+    assert mutants.misfits() == [], "tests/data/mutants.jsonl: write `old` (and `new`) as the code is now"
 
 
 @pytest.mark.slow

@@ -340,7 +340,10 @@ def family(row: dict) -> str:
     return "choice" if row["task"] in ("mmlu", "logiqa", "reclor", "choice") else "free-form"
 
 
-@pytest.mark.parametrize("row", TABLE, ids=[f"{i}-{row['task']}-{row['text'][:24]!r}" for i, row in enumerate(TABLE)])
+LINES = [f"line {i}-{row['task']}-{row['text'][:24]!r}" for i, row in enumerate(TABLE, 1)]  # of data/extraction.jsonl
+
+
+@pytest.mark.parametrize("row", TABLE, ids=LINES)
 def test_every_labelled_output_is_read_as_a_person_reads_it(row):
     expected = row["expected"]
     assert read(row) == (pytest.approx(expected) if isinstance(expected, float) else expected)
