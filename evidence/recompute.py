@@ -795,7 +795,11 @@ def differing(made: Tables, docs: Path = DOCS) -> list[str]:
         if hashlib.sha256((folder / name).read_bytes()).hexdigest() not in pages[page]:
             lines.append(f"{page}: the digest of {name}")
     lines += [f"{page}: not the headline of docs/evidence.md" for page in TOLD_ON if HEADLINE not in prose(pages[page])]
-    lines += [f"README.md: not {span}" for span in ranges_of_seeds(made["order-levels"]) if span not in prose(pages["README.md"])]
+    lines += [
+        f"README.md: not {span}"
+        for span in ranges_of_seeds(made["order-levels"])
+        if span not in prose(pages["README.md"])
+    ]
     real = (as_csv(made["decisive-contrasts"]) + as_csv(made["order-contrasts"])).replace("0.", ".")
     laboratory = files["laboratory-contrasts"] + as_csv(made["quoted"])
     seeds = files["smollm2-arms-contrasts"] + files["smollm2-arms-groups"] + as_csv(made["over seeds"])

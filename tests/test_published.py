@@ -269,7 +269,9 @@ def test_the_page_says_how_often_each_rule_has_read():
     for mark, counts in rules.groupby("mark")[["read", "right"]].sum().iterrows():
         assert re.search(rf"\n\| {mark}\b[^|]*\| {counts['read']:,} \| {counts['right']:,} \|", page), mark
     for form in [*rest.index]:
-        if re.search(rf"\| {re.escape(form)}( \([^|]*)? \| {rest['read'][form]:,} \| {rest['right'][form]:,} \|\n", page):
+        if re.search(
+            rf"\| {re.escape(form)}( \([^|]*)? \| {rest['read'][form]:,} \| {rest['right'][form]:,} \|\n", page
+        ):
             rest = rest.drop(form)
     never_right = rest[rest["right"] == 0]
     assert [*never_right.index] == ["fraction"] and f"in {never_right['read'].sum()} readings" in page
