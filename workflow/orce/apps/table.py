@@ -229,7 +229,7 @@ def _rule_for_risk(
     if selection.threshold is None:
         return Rule(keeps, None, f"no threshold ensures a risk of {risk:g}; {selection.needed}")
     promise = (
-        f"at most {risk:.3g} of those kept are wrong, with probability {1 - delta:g}, if they are of the same kind as "
+        f"the true error rate of those kept is at most {risk:.3g} with probability {1 - delta:g}, if they are of the same kind as "
         f"the {of}, of which it keeps {selection.kept} with {selection.errors} wrong"
     )
     return Rule(keeps, unscale(selection.threshold), promise)
