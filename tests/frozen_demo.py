@@ -1,9 +1,9 @@
 """Digests of the demo's outputs: prompts, samples, surrogate, candidates, pairs, confidences, training logs, metrics without
 provenance, and the .tex files without it. After `make demo`: python tests/frozen_demo.py
 
-Made at 80ae608b on a processor with AVX2 alone. The last bits of a
-model's numbers depend on the processor's instructions, so another kind of machine may differ in what a model has made; prompts are
-equal everywhere.
+The last bits of a model's numbers depend on the processor's instructions, so there is a file for processors with AVX2 alone (made at
+80ae608b) and one for those with AVX-512 (made at 5de0b231). Another kind of machine may differ in what a model has made; prompts
+are equal everywhere.
 """
 
 import hashlib
@@ -11,7 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-FROZEN = Path(__file__).with_name("frozen") / "demo.sha256"
+INSTRUCTIONS = "avx512" if "avx512f" in Path("/proc/cpuinfo").read_text() else "avx2"
+FROZEN = Path(__file__).with_name("frozen") / f"demo-{INSTRUCTIONS}.sha256"
 OUTPUTS = (
     "results/*/prompts/*.jsonl", "results/*/*/samples.jsonl", "results/*/*/surrogate.csv", "results/*/*/candidates.jsonl",
     "results/*/*/pairs/*.jsonl", "results/*/*/*/confidences.jsonl", "results/*/*/*/training_log.json",
