@@ -453,8 +453,13 @@ def test_a_server_is_asked_from_within_a_running_event_loop():
 def test_an_interrupted_cell_sends_no_further_request():
     """A kernel's loop leaves SIGINT as it is, where asyncio.run would catch it."""
 
+    def interrupt_after_the_first_request():
+        while not server.bodies:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
     async def cell():
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        threading.Thread(target=interrupt_after_the_first_request).start()
         return engine.generate([TOWN] * 100, 1, 0.7, 50, [*range(100)])
 
     with Server(delay=0.2) as server:
