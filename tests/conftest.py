@@ -80,7 +80,7 @@ def pytest_ignore_collect(collection_path, config):
 # Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
 LONGEST = (
     "slurm", "workflow", "tutorial", "kills", "vllm_engine", "own_modules", "contents", "gpu_check",
-    "training", "hostile_labels", "paper_families", "several_gpus",
+    "training", "hostile_labels", "paper_families", "several_gpus", "published", "unlabelled",
 )  # fmt: skip
 
 
