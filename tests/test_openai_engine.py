@@ -462,11 +462,15 @@ def test_an_interrupted_cell_sends_no_further_request():
         threading.Thread(target=interrupt_after_the_first_request).start()
         return engine.generate([TOWN] * 100, 1, 0.7, 50, [*range(100)])
 
-    with Server(delay=0.2) as server:
-        engine = load(server)
-        with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
-            loop.run_until_complete(cell())
-        assert 0 < len(server.bodies) < 60
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
+    try:
+        with Server(delay=0.2) as server:
+            engine = load(server)
+            with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
+                loop.run_until_complete(cell())
+            assert 0 < len(server.bodies) < 60
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.slow
