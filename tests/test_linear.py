@@ -128,7 +128,7 @@ WORST = {
 @pytest.mark.parametrize("name", WORST)
 def test_the_worst_texts_are_read_in_linear_time(name):
     door, text = WORST[name]
-    keeps(40, DOORS[door], text, SIZE)
+    keeps(60, DOORS[door], text, SIZE)
 
 
 def test_an_option_and_a_reply_that_almost_hold_each_other():

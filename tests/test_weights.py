@@ -207,6 +207,7 @@ def test_the_command_line_ends_with_the_line_alone_and_writes_nothing(folders, c
         assert not Path("out.jsonl").exists()
 
 
+@pytest.mark.slow
 def test_a_run_of_the_workflow_names_every_damaged_model_before_its_first_job(folders, tmp_path):
     config, small = small_matrix.configuration(str(folders / "untied"))
     damaged = {name: {"label": name, "source": {"path": str(folders / name)}} for name in MODELS}
