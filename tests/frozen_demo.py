@@ -11,7 +11,9 @@ import json
 import sys
 from pathlib import Path
 
-INSTRUCTIONS = "avx512" if "avx512f" in Path("/proc/cpuinfo").read_text() else "avx2"
+from orce.runtime import machine
+
+INSTRUCTIONS = "avx512" if "AVX-512" in machine.processor() else "avx2"
 FROZEN = Path(__file__).with_name("frozen") / f"demo-{INSTRUCTIONS}.sha256"
 OUTPUTS = (
     "results/*/prompts/*.jsonl", "results/*/*/samples.jsonl", "results/*/*/surrogate.csv", "results/*/*/candidates.jsonl",
