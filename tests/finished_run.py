@@ -115,7 +115,7 @@ def pairs(root: Path) -> list[dict]:
     return [{"id": e["id"], "question": e["question"], "answer": greedy[e["id"]]} for e in examples]
 
 
-# What the small model's tokenizer was made from. No prompt of the library: another wording there is no other model here.
+# What the small model's tokenizer was made from. It is written out, so that rewording the library's prompt leaves the model as it is.
 SEEN = (
     'Judge a proposed answer. Reply only with "Confidence: " and an integer from 0 to 100, the probability in percent that the'
     " answer is correct.\n\nQuestion: What is\n\nProposed answer: is"

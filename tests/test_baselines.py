@@ -339,7 +339,11 @@ def test_the_methods_that_compare_meanings_are_known_to_the_notice_of_samples_th
     asking = set()
     for name, method in methods.known().items():
         if method.kind == "measured":
-            key = lambda answer, example, name=name: asking.add(name) or answer
+
+            def key(answer, example, name=name):
+                asking.add(name)
+                return answer
+
             task = SimpleNamespace(key=key, display=ALIKE.display)
             method.state(seen["answers"], ASKED, task) if method.state else method.measure(seen, ASKED, task)
     assert asking == samples.BY_MEANING, "BY_MEANING of orce/methods/samples.py: those whose function asks task.key"
