@@ -493,6 +493,21 @@ def test_a_signal_while_a_server_is_asked_ends_the_command_with_one_line(sent, f
 
 
 @pytest.mark.slow
+def test_a_signal_before_a_coroutine_is_awaited_says_its_one_line_alone(folder):
+    """Python warns of such a coroutine when it is freed, which is after the line about the signal."""
+    files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])
+    Path("own.py").write_text(
+        "import time\nasync def ask(): ...\nasked = ask()\nprint('asleep', flush=True)\ntime.sleep(60)\n"
+    )
+    words = [sys.executable, "-m", "orce", "measure", "q.jsonl", "--methods", "own.py", "--out", "o.jsonl"]
+    asleep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert asleep.stdout.readline() == "asleep\n"
+    asleep.send_signal(signal.SIGINT)
+    said = asleep.communicate(timeout=20)[1]
+    assert said.splitlines()[-1] == "orce: ended by SIGINT; run again, it goes on from what is finished"
+
+
+@pytest.mark.slow
 def test_a_signal_that_a_library_catches_ends_the_command_all_the_same(folder):
     """As an import that fails in any way is caught by some that have another module in its place."""
     files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])

@@ -12,6 +12,7 @@ import shutil
 import signal
 import sys
 import textwrap
+import warnings
 from pathlib import Path
 
 import orce
@@ -118,6 +119,7 @@ def _stop(signum, frame):
     name = signal.Signals(signum).name
     os.write(2, f"orce: ended by {name}; run again, it goes on from what is finished\n".encode())
     logging.getLogger("asyncio").disabled = True  # it would tell of each request that is cut off
+    warnings.simplefilter("ignore")  # and Python of each coroutine that was not awaited yet
     signal.alarm(GRACE)  # a library may catch what is raised here, and go on
     raise SystemExit(128 + signum)
 
