@@ -492,6 +492,30 @@ def test_a_signal_while_a_server_is_asked_ends_the_command_with_one_line(sent, f
     assert not Path("o.jsonl").exists() and len(server.bodies) < 200
 
 
+def test_a_signal_raises_where_the_loop_is_awaited_and_never_inside_a_request():
+    """There it was taken for an error of the request, in one of twenty runs, and the command ended with a traceback."""
+    seen = []
+
+    async def ask():
+        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            await asyncio.sleep(30)
+        except BaseException as error:
+            seen.append(type(error))
+            raise
+
+    def stop(signum, frame):
+        raise SystemExit(128 + signum)
+
+    former = signal.signal(signal.SIGTERM, stop)
+    try:
+        with pytest.raises(SystemExit):
+            openai.run_apart(ask())
+    finally:
+        signal.signal(signal.SIGTERM, former)
+    assert seen == [asyncio.CancelledError]
+
+
 @pytest.mark.slow
 def test_a_signal_before_a_coroutine_is_awaited_says_its_one_line_alone(folder):
     """Python warns of such a coroutine when it is freed, which is after the line about the signal."""

@@ -452,13 +452,12 @@ load = Engine
 
 
 def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
-    """What a coroutine returns. Where an event loop already runs in this thread, as in a cell of Jupyter or in a web service,
-    asyncio would refuse a second one: the coroutine then runs in a thread of its own, and this one waits for it. An interrupt
-    of the cell cancels it, or every request would still be sent, and paid for."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(work)
+    """What a coroutine returns, run by an event loop in a thread of its own. Where one runs in this thread, as in a cell of
+    Jupyter or in a web service, asyncio would refuse a second one. And a signal raises wherever this thread is: here it waits,
+    while inside a request the exception would be taken for one of the server's, or replaced by one of the HTTP library.
+
+    An interrupt cancels the coroutine, or every request would still be sent, and paid for.
+    """
     started: concurrent.futures.Future = concurrent.futures.Future()
 
     async def cancellable() -> Any:
@@ -469,9 +468,9 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
         outcome = thread.submit(asyncio.run, cancellable())
         try:
             return outcome.result()
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):
             loop, task = started.result()
-            if not outcome.done():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the coroutine has ended
                 loop.call_soon_threadsafe(task.cancel)
             raise
 
