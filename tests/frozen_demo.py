@@ -1,9 +1,9 @@
 """Digests of the demo's outputs: prompts, samples, surrogate, candidates, pairs, confidences, training logs, metrics without
 provenance, and the .tex files without it. After `make demo`: python tests/frozen_demo.py
 
-The last bits of a model's numbers depend on the processor's instructions, so there is a file for processors with AVX2 alone (made at
-80ae608b) and one for those with AVX-512 (made at 5de0b231). Another kind of machine may differ in what a model has made; prompts
-are equal everywhere.
+The last bits of a model's numbers depend on the processor, so there is a file for those with AVX2 alone (made on an AMD at 80ae608b), and
+for those with AVX-512 one of AMD (made at 5de0b231) and one of Intel (made at 2a45bb73). Another kind of machine may differ in what a
+model has made; prompts are equal everywhere.
 """
 
 import hashlib
@@ -13,8 +13,10 @@ from pathlib import Path
 
 from orce.runtime import machine
 
-INSTRUCTIONS = "avx512" if "AVX-512" in machine.processor() else "avx2"
-FROZEN = Path(__file__).with_name("frozen") / f"demo-{INSTRUCTIONS}.sha256"
+PROCESSOR = machine.processor()
+VENDOR = "intel" if "Intel" in PROCESSOR else "amd"
+KIND = f"avx512-{VENDOR}" if "AVX-512" in PROCESSOR else "avx2"
+FROZEN = Path(__file__).with_name("frozen") / f"demo-{KIND}.sha256"
 OUTPUTS = (
     "results/*/prompts/*.jsonl", "results/*/*/samples.jsonl", "results/*/*/surrogate.csv", "results/*/*/candidates.jsonl",
     "results/*/*/pairs/*.jsonl", "results/*/*/*/confidences.jsonl", "results/*/*/*/training_log.json",
