@@ -264,7 +264,7 @@ def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
     out.write_text(json.dumps({"earlier": {"rows": []}}))
     done = benchmarks("rewards")
     assert done.returncode == 2
-    assert "no comparison 'rewards'; there are dry-run, reading, reward, sampling, training" in done.stderr
+    assert "no comparison 'rewards'; there are dry-run, growth, reading, reward, sampling, training" in done.stderr
     done = benchmarks("dry-run", "--repeats", "1", "--model", "none", "--out", str(out))
     assert done.returncode == 0, done.stderr
     kept = json.loads(out.read_text())
