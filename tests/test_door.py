@@ -25,6 +25,7 @@ from test_workflow import snakemake
 import orce
 from orce import tasks
 from orce.__main__ import main
+from orce.apps.table import labelled_records
 from orce.artefacts import files, store
 from orce.errors import BadInput
 
@@ -453,6 +454,18 @@ def test_what_measure_writes_is_read_by_measure(name, folder):
     sure = "agreement" if name.lower().endswith("csv") else "confidence.agreement"
     fields = {"id": "id", "answer": "answer", "correct": "correct", "confidence": sure}
     assert through("own", name, fields, {}) == (0, ANY, [["0", "x", True]])
+
+
+@pytest.mark.parametrize("name", ["m.csv", "m.jsonl"])
+def test_an_output_calibrates_a_method_on_the_judgements_of_its_own_answers(name, folder):
+    """consistency chooses x, which is right; the greedy answer y is wrong."""
+    answers = {"answers": ["x", "x", "y"], "greedy": "y"}
+    rows = [{"question": f"{i}?", "reference": "x", **answers} for i in range(3)]
+    orce.confidence(None, rows, ["agreement", "consistency"]).write(name)
+    assert labelled_records(Path(name), "consistency") == [(2 / 3, True)] * 3
+    assert labelled_records(Path(name), "agreement") == [(1 / 3, False)] * 3
+    with pytest.raises(BadInput, match="no confidence of 'consistence'; it has .*agreement, consistency"):
+        labelled_records(Path(name), "consistence")
 
 
 def test_empty_options_are_counted_where_the_prompts_are_made(folder):

@@ -670,6 +670,14 @@ def test_a_coverage_keeps_the_surest_of_all_questions_and_counts_unread_ones():
         table.keep(coverage=1)
 
 
+def test_a_coverage_of_one_keeps_the_percents_of_float32_too():
+    """.7 in float32 is 0.699999988, and is read as .7."""
+    stated = [float(np.float32(value)) for value in (0.7, 0.8, 0.9)]
+    table = orce.confidence(None, [{"question": "?", "answer": "x", "confidence": value} for value in stated])
+    table.keep(coverage=1)
+    assert [row["decision"] for row in table] == ["keep"] * 3
+
+
 @pytest.mark.parametrize("world", WORLDS)
 @pytest.mark.parametrize("risk", [0.1, 0.2, 0.3])
 def test_the_true_risk_exceeds_the_bound_in_no_more_than_delta_of_the_draws(world, risk):

@@ -264,7 +264,7 @@ def test_fewer_gpus_than_a_job_needs_are_refused():
 def test_a_gpu_is_named_and_not_guessed(folder):
     text = estimated("rtx 4090")
     assert "GPU: RTX 4090, 165 TFLOP/s in bfloat16, 24 GB" in text and "need --configfile config/24gb.yaml" in text
-    assert "did you mean RTX 4090" in called(folder, "--gpu", "RTX 409", check=False)
+    assert "did you mean 'RTX 4090'?" in called(folder, "--gpu", "RTX 409", check=False)
     text = estimated("T4")
     assert "no bfloat16: set dtype: float32" in text and "Models of 8B do not fit" in text
     assert "a peak of 500 TFLOP/s, as given" in called(folder, "--tflops", "500")

@@ -196,3 +196,6 @@ def test_a_row_of_a_file_that_is_gone_or_changed_has_no_provenance(run):
     (CELL / "surrogate.csv").unlink()
     assert "surrogate.csv: missing; " in refusal("--provenance", "--method", "sft")
     assert "--provenance needs --method" in refusal("--provenance")
+    with contextlib.chdir(CELL.parent):
+        code, said = called(main, ["show", CELL.name, "--provenance", "--method", "sft"])
+    assert code == 2 and "sft/metrics.json: not a path from results/ on; expected results/DATASET/MODEL/ROW" in said

@@ -1,8 +1,10 @@
-"""Which answers to give: a confidence threshold that keeps the error rate of the given answers below a bound.
+"""Which answers to give: a confidence threshold that keeps the error rate of the given answers
+below a bound. And probabilities from confidences: `calibrate`.
 
-Learn-then-test (Angelopoulos et al., 2021, arXiv:2110.01052) for selective prediction (Geifman and El-Yaniv, 2017). R(t) is the
-error rate among answers with confidence >= t, over the population that the n labelled items are drawn from, independently.
-With probability at least 1 - delta over that draw, the threshold returned has R(t) <= risk. docs/measure.md has the proof.
+Learn-then-test (Angelopoulos et al., 2021, arXiv:2110.01052) for selective prediction (Geifman and
+El-Yaniv, 2017). R(t) is the error rate among answers with confidence >= t, over the population that
+the n labelled items are drawn from, independently. With probability at least 1 - delta over that
+draw, the threshold returned has R(t) <= risk. docs/measure.md has the proof.
 """
 
 import math
@@ -25,8 +27,9 @@ STARTS = range(0, 101, 10)  # percents that get a share of delta
 
 @dataclass(frozen=True)
 class Selection:
-    """A threshold in [0, 1] (None: no threshold is safe, keep nothing), and what it did to the n calibration items:
-    `kept` of them answered, `errors` of those wrong."""
+    """A threshold in [0, 1] (None: no threshold is safe, keep nothing), and what it did to the n
+    calibration items: `kept` of them answered, `errors` of those wrong.
+    """
 
     risk: float
     delta: float
@@ -41,9 +44,10 @@ class Selection:
 
     def keeps(self, confidence: float | None) -> bool:
         """Whether to give an answer of this confidence; never one with an unreadable confidence."""
-        return self.threshold is not None and bool(
-            _percents(floats([confidence])) >= round(100 * self.threshold)
-        )
+        if self.threshold is None:
+            return False
+        (percent,) = _percents(floats([confidence]))
+        return bool(percent >= round(100 * self.threshold))
 
     @property
     def needed(self) -> str:
@@ -54,37 +58,34 @@ class Selection:
     def __str__(self) -> str:
         bound = f"an error rate of at most {self.risk:g} with probability {1 - self.delta:g}"
         if self.threshold is None:
-            return f"no threshold ensures {bound} on these {self.n} calibration items: coverage 0, no answer is kept ({self.needed})"
+            on = f"on these {self.n} calibration items"
+            return (
+                f"no threshold ensures {bound} {on}: coverage 0, no answer is kept ({self.needed})"
+            )
         kept = f"it keeps {self.kept} (coverage {self.coverage:.3f}), {self.errors} of them wrong"
-        return (
-            f"threshold {self.threshold:.2f} ensures {bound}; of {self.n} calibration items {kept}"
-        )
+        of = f"of {self.n} calibration items"
+        return f"threshold {self.threshold:.2f} ensures {bound}; {of} {kept}"
 
 
 def threshold_for_risk(
     confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05
 ) -> Selection:
-    """The threshold that keeps the most answers while their error rate stays below `risk` (see the module).
+    """The threshold that keeps the most answers while their error rate stays below `risk` (see the
+    module).
 
-    confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk and delta in
-    (0, 1). Raises BadInput for values outside.
+    confidence [n] in [0, 1], None where it is unreadable (never answered); correct [n] of 0/1; risk
+    and delta in (0, 1). Raises BadInput for values outside.
     """
-    for name, value in (("risk", risk), ("delta", delta)):
-        if not 0 < value < 1:
-            raise BadInput(
-                f"{name} is {value:g}; expected a number between 0 and 1, for example 0.05"
-            )
+    check_share("risk", risk)
+    check_share("delta", delta)
     values, labels = check_inputs(confidence, correct)
     if not len(values):
         raise BadInput(
             "there are no calibration items; expected confidences with their correctness"
         )
-    # how many items, and how many wrong ones, have at least each percent: [101], [101]
     percents = _percents(values)
-    kept, errors = (
-        np.bincount(of[of >= 0], minlength=101)[::-1].cumsum()[::-1]
-        for of in (percents, percents[~labels])
-    )
+    kept = _count_from_each_percent(percents)
+    errors = _count_from_each_percent(percents[~labels])
     lowest = lowest_rejected(p_values(kept, errors, risk), delta)
     if lowest is None:
         return Selection(risk, delta, None, len(values), 0, 0)
@@ -92,12 +93,14 @@ def threshold_for_risk(
 
 
 def threshold_for_coverage(confidence: Confidences, coverage: float) -> float:
-    """The largest confidence in [0, 1] that at least this share of the items has, unreadable ones included in the count.
+    """The largest confidence in [0, 1] that at least this share of the items has, unreadable ones
+    included in the count.
 
-    confidence [n]; coverage in (0, 1]. Raises BadInput for values outside, and where fewer are readable.
+    confidence [n]; coverage in (0, 1]. Raises BadInput for values outside, and where fewer are
+    readable.
     """
-    if not 0 < coverage <= 1:
-        raise BadInput(f"coverage is {coverage:g}; expected a share from 0 to 1, for example 0.8")
+    if coverage != 1:
+        check_share("coverage", coverage)
     values = floats(confidence)
     least_first = np.sort(values[~np.isnan(values)])
     kept = int(np.ceil(coverage * len(values) - 1e-9))
@@ -108,8 +111,14 @@ def threshold_for_coverage(confidence: Confidences, coverage: float) -> float:
     return float(least_first[-kept])
 
 
+def check_share(name: str, value: float) -> None:
+    if not 0 < value < 1:
+        raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, such as 0.1")
+
+
 def spread(probability: float | None) -> float | None:
-    """A probability of a whole text on a scale whose whole percents tell small ones apart: 1 / (1 - ln p), in the same order.
+    """A probability of a whole text on a scale whose whole percents tell small ones apart:
+    1 / (1 - ln p), in the same order.
 
     e^-4, which is .018, becomes .20, and e^-19 .05. Learn-then-test tries the whole percents.
     """
@@ -124,8 +133,11 @@ def unspread(scaled: float) -> float:
 
 
 def check_inputs(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput for values outside."""
-    values, labels = floats(confidence), np.asarray(correct)
+    """Confidences [n], nan where one is unreadable, and correctness [n] as bools. Raises BadInput
+    for values outside.
+    """
+    values = floats(confidence)
+    labels = np.asarray(correct)
     if labels.shape != values.shape or not np.isin(labels, (0, 1)).all():
         raise BadInput(
             f"correct must be {len(values)} values of true or false, one for each confidence"
@@ -148,19 +160,29 @@ def _percents(values: np.ndarray) -> np.ndarray:
     return np.where(np.isnan(values), -1, np.floor(100 * values + 1e-9)).astype(int)
 
 
+def _count_from_each_percent(percents: np.ndarray) -> np.ndarray:
+    """How many items have at least 0, 1, .. 100 percent, [101]."""
+    counts = np.bincount(percents[percents >= 0], minlength=101)
+    return counts[::-1].cumsum()[::-1]
+
+
 def p_values(kept: np.ndarray, errors: np.ndarray, risk: float) -> np.ndarray:
-    """p-values of R(t) > risk from how many items each threshold keeps and how many of those are wrong; 1 for none."""
+    """p-values of R(t) > risk from how many items each threshold keeps and how many of those are
+    wrong; 1 for none.
+    """
     from scipy import stats  # here: a stage that chooses no threshold starts without it
 
     return np.where(kept > 0, stats.binom.cdf(errors, kept, risk), 1.0)
 
 
 def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
-    """The lowest percent whose hypothesis the fallback procedure rejects; p [101] by percent. None if it rejects none.
+    """The lowest percent whose hypothesis the fallback procedure (Wiens and Dmitrienko, 2005)
+    rejects; p [101] by percent. None if it rejects none.
 
     Strictly below its level: a p-value that underflows to 0 is not below a level of 0.
     """
-    lowest, carried = None, 0.0
+    lowest = None
+    carried = 0.0
     for percent in range(100, -1, -1):
         level = carried + (delta / len(STARTS) if percent in STARTS else 0.0)
         carried = level if p[percent] < level else 0.0
@@ -170,10 +192,11 @@ def lowest_rejected(p: np.ndarray, delta: float) -> int | None:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A monotone map from confidence to probability, fitted on n labelled items; `calibrate` makes it.
+    """A monotone map from confidence to probability, fitted on n labelled items; `calibrate` makes
+    it.
 
-    selection: the threshold with its guarantee, where a risk was given. It is a threshold on confidences as they came in,
-    not on probabilities, which depend on the same labels.
+    selection: the threshold with its guarantee, where a risk was given. It is a threshold on
+    confidences as they came in, not on probabilities, which depend on the same labels.
     """
 
     method: str
@@ -186,13 +209,18 @@ class Calibration:
         if confidence is None or np.ndim(confidence) == 0:
             return self([confidence])[0]
         values = floats(confidence)
-        probabilities, read = np.full(len(values), None), ~np.isnan(values)
-        apply: Any = methods.load(self.method).apply  # `_known` refuses what is no calibration
-        probabilities[read] = apply(self.parameters, values[read].tolist()) if read.any() else []
-        return [None if value is None else float(value) for value in probabilities]
+        read = ~np.isnan(values)
+        probabilities = np.full(len(values), None)
+        if read.any():
+            apply: Any = methods.load(self.method).apply  # `_known` refuses what is no calibration
+            mapped = apply(self.parameters, values[read].tolist())
+            probabilities[read] = np.asarray(mapped, dtype=float)
+        return probabilities.tolist()
 
     def keeps(self, confidence: float | None) -> bool:
-        """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where no risk was given."""
+        """Whether to give an answer of this confidence (not yet calibrated). Raises BadInput where
+        no risk was given.
+        """
         if self.selection is None:
             raise BadInput(
                 "this calibration has no threshold; orce.calibrate(..., risk=0.1) chooses one"
@@ -223,13 +251,14 @@ def calibrate(
 ) -> Calibration:
     """A calibration of the confidences [n] in [0, 1] of answers whose correctness [n] is known.
 
-    method: isotonic, platt, temperature, or the path of a calibrated method of your own. A confidence of None, unreadable,
-    is left out of the fit. risk, delta: also choose the threshold of `threshold_for_risk`, above which at most that
-    share of answers is wrong, with probability 1 - delta. Raises BadInput for values outside.
+    method: isotonic, platt, temperature, or the path of a calibration of your own. A confidence of
+    None, unreadable, is left out of the fit. risk, delta: also choose the threshold of
+    `threshold_for_risk`, above which at most that share of answers is wrong, with probability
+    1 - delta. Raises BadInput for values outside.
     """
     values, labels = check_inputs(confidence, correct)
     read = ~np.isnan(values)
-    if len(set(labels[read].tolist())) < 2:
+    if len(np.unique(labels[read])) < 2:
         raise BadInput(
             f"a calibration needs right and wrong answers with a confidence; all {read.sum()} are alike"
         )

@@ -40,13 +40,14 @@ def run(args):
             raise BadInput(
                 f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}"
             )
-        first, *others = ((name, summary.read_stated(paths[name], args.unparsed)) for name in names)
-        for name, row in (first, *others):
+        rows = [(name, summary.read_stated(paths[name], args.unparsed)) for name in names]
+        for name, row in rows:
             if unread := signs.unread_line(row.unread, len(row.ids)):
                 say(f"{cell}: {name}: {unread}")
-        for method in others:
-            say(f"{cell}: {difference(*first, *method, args.metric, args.resamples)}")
-        if not args.methods and (more := [name for name in paths if name not in usual]):
+        for row in rows[1:]:
+            say(f"{cell}: {difference(*rows[0], *row, args.metric, args.resamples)}")
+        more = [name for name in paths if name not in usual]
+        if more and not args.methods:
             say(f"{cell}: other methods of this cell, for --methods: {', '.join(more)}")
 
 

@@ -1,9 +1,12 @@
-"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See docs/measure.md.
+"""How sure a model is of its answers to questions in a file, by any method that trains nothing. See
+docs/measure.md.
 
-A call is a run of the workflow with one data set and one model, in a folder of its own, without Snakemake.
+A call is a run of the workflow with one data set and one model, in a folder of its own, without
+Snakemake.
 """
 
 import contextlib
+import inspect
 import json
 import os
 import tempfile
@@ -33,13 +36,20 @@ from orce.stages import state
 from orce.tasks import qa
 from orce.tasks.rows import Question, Record
 
-DATASET, FIT, MODEL, JUDGE, GRADER = "questions", "fit", "model", "judge", "grader"
-CELL = cells.Cell(DATASET, MODEL)
+# Names in the configuration of a call: the data sets, the models, and two rows.
+DATASET = "questions"
+FIT = "fit"
+MODEL = "model"
+GRADER = "grader"
+JUDGE = "judge"
 GIVEN = "given"  # the row of the confidences that the questions come with
-# What these files in a run's folder hold: answers made already, and confidences.
-ANSWERS_FILE, CONFIDENCES_FILE = "given.jsonl", "given-confidences.jsonl"
+CELL = cells.Cell(DATASET, MODEL)
+# Files in the folder of a call, of what the questions come with.
+ANSWERS_FILE = "given.jsonl"
+CONFIDENCES_FILE = "given-confidences.jsonl"
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
-# The option of the command, and argument, that sets a key of the configuration: what a message names.
+# The option of the command, and argument, that sets a key of the configuration: what a message
+# names.
 OPTION_OF = {
     "answers.samples": "samples",
     "answers.temperature": "temperature",
@@ -57,7 +67,11 @@ OPTION_OF = {
 def confidence(
     model: Annotated[
         str | Path | None,
-        "folder, hub id (ID or ID@REVISION), or address of a server; none for rows that need no model",
+        {
+            "type": str,
+            "required": False,
+            "help": "folder, hub id (ID or ID@REVISION), or address of a server; none for rows that need no model",
+        },
     ],
     questions: Questions,
     methods: Annotated[
@@ -112,13 +126,15 @@ def confidence(
 ) -> Table:
     """How sure `model` is of its answers to `questions`, by each of `methods` (docs/measure.md).
 
-    questions: texts, mappings with `question`, what holds such rows in a program, or the path of a file. A mapping may have id,
-    context, choices, reference (an accepted answer, or a list), answer or answers, which are given then, and confidence. fields:
-    the columns that these stand in; the other columns keep their names. answers: one a question, a text, a list of samples or a
-    mapping as in orce.given.records; without them the model is sampled, K times and once greedily. labels: one a question, the
-    accepted answer or a list of them, or true or false of a given answer or of each of its samples; None where there is none.
-    The other arguments are the configuration's keys of that name, with the same defaults, and the workflow's own steps compute
-    the numbers. Raises BadInput, in one line, before a model is asked where that is possible.
+    questions: texts, mappings with `question`, what holds such rows in a program, or the path of a
+    file. A mapping may have id, context, choices, reference (an accepted answer, or a list), answer
+    or answers, which are given then, and confidence. fields: the columns that these stand in; the
+    other columns keep their names. answers: one a question, a text, a list of samples or a mapping
+    as in orce.given.records; without them the model is sampled, K times and once greedily. labels:
+    one a question, the accepted answer or a list of them, or true or false of a given answer or of
+    each of its samples; None where there is none. The other arguments are the configuration's keys
+    of that name, with the same defaults, and the workflow's own steps compute the numbers. Raises
+    BadInput, in one line, before a model is asked where that is possible.
     """
     if isinstance(methods, str):
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
@@ -127,44 +143,42 @@ def confidence(
     asked = brought.read(questions, fields, answers, labels, task, limit)
     known = [] if fit is None else brought.read(fit, fields, task=task)
     brought.complete(asked, known, equality, task)
-    models = _models(model, server_model, group_by)
-    if judge is not None and not models[MODEL] and asked[0].samples is None:
+    source, grader = _sources(model, server_model, group_by)
+    has_answers = asked[0].samples is not None
+    if judge is not None and not source and not has_answers:
         raise BadInput(
             "--judge (judge=) judges answers, and the questions have none; "
             "name their column, --fields answer=COLUMN, or the model that answers, --model"
         )
-    names = methods or _usual_methods(asked, models[MODEL], judge)
-    rows = _rows(names, settings or {}, models[MODEL], has_judge=judge is not None)
-    with contextlib.ExitStack() as stack:
-        root = Path(
-            stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder
-        ).resolve()
-        stack.enter_context(_speed(chunk=chunk, batch_tokens=batch_tokens))
+    names = methods or _usual_methods(asked, source, judge)
+    rows = _rows(names, settings or {}, source, has_judge=judge is not None)
+    place = tempfile.TemporaryDirectory() if folder is None else contextlib.nullcontext(folder)
+    with place as name, _speed(chunk=chunk, batch_tokens=batch_tokens):
+        root = Path(name).resolve()
         if GIVEN in rows:
             rows[GIVEN] = {"path": str(root / CONFIDENCES_FILE), "label": GIVEN}
         registry = Registry({name: spec for name, spec in rows.items() if "+" not in name})
-        leaves = _leaves(registry, rows, models[MODEL], asked, known)
-        reads_questions = judge or group_by or not all(map(_needs_no_model, leaves.values()))
-        brought.name_the_nameless([*asked, *known], bool(reads_questions))
+        leaves = _leaves(registry, rows, source, asked, known)
+        asks = any(not method.compares and method.kind != "external" for method in leaves)
+        brought.name_the_nameless([*asked, *known], are_shown=bool(asks or judge or group_by))
         answer_llm: Record = {
             "label": MODEL,
-            "source": models[MODEL],
+            "source": source,
             "template_kwargs": template_kwargs or {},
             "shots": shots,
-            "trains": any(method.states for method in leaves.values()),  # on questions to fit on
+            "trains": any(method.states for method in leaves),  # on questions to fit on
         }
-        has_answers = asked[0].samples is not None
         if has_answers:
             answer_llm["answers"] = {"path": str(root / ANSWERS_FILE)}
-        if "server" in models[MODEL] and any(method.reads for method in leaves.values()):
+        if "server" in source and any(method.reads for method in leaves):
             answer_llm["api"] = {"logprobs": True}
         task = task or ("choice" if asked[0].options else "qa")
         config = _configuration(
-            {MODEL: answer_llm},
-            grader=models.get(GRADER),
+            answer_llm,
+            grader,
             grades=any(question.reference for question in asked),
             registry=registry,
-            rows=[*rows] or ["agreement"],
+            rows=[*rows],
             task=task,
             seed=seed,
             engine=engine,
@@ -175,7 +189,8 @@ def confidence(
                 "max_tokens": max_tokens,
             },
         )
-        if not has_answers and not any(map(_reads_samples, leaves.values())):
+        reads_samples = any(method.compares or not method.logprobs_suffice for method in leaves)
+        if not has_answers and not reads_samples:  # the greedy answers are enough
             config.answers.samples = 0 if engine != "vllm" or server_model else 1
         weights = None if judge is None else judges.local_folder(str(judge))
         _choose_device(config, device, dtype, weights is not None)
@@ -186,23 +201,25 @@ def confidence(
         confidences = {name: run.confidences(CELL, name) for name in rows}
         if weights is not None:
             confidences[JUDGE] = _by_judge(run, weights, readout)
-        return _table(run, confidences, {question.id: question for question in asked})
+        return _table(run, confidences, asked)
 
 
 # What is asked for
 
 
-def _models(model: str | Path | None, server_model: str | None, group_by: str | None) -> Record:
-    """The sources of the model and, where there is one, of the grader; {} where no model is needed."""
-    place = str(model or "")
-    grader_is_served = group_by is not None and "://" in group_by
-    is_served = "://" in place
-    models = {
-        MODEL: _source(place, server_model if is_served or not grader_is_served else None),
-    }
-    if group_by:
-        models[GRADER] = _source(group_by, server_model if grader_is_served else None)
-    return models
+def _sources(
+    model: str | Path | None, server_model: str | None, group_by: str | None
+) -> tuple[Record, Record]:
+    """The sources of the model and of the grader; {} where there is none. The name `server_model`
+    is that of whichever is on a server.
+    """
+    answering = str(model or "")
+    grading = group_by or ""
+    grader_alone_is_served = "://" in grading and "://" not in answering
+    return (
+        _source(answering, None if grader_alone_is_served else server_model),
+        _source(grading, server_model if "://" in grading else None),
+    )
 
 
 def _source(model: str, server_model: str | None) -> Record:
@@ -216,7 +233,7 @@ def _source(model: str, server_model: str | None) -> Record:
         raise BadInput(
             f"server_model names a model of a server, and {public(model)!r} is not an address (http://...)"
         )
-    return judges.as_source(model) if model else {}  # of answers that are given
+    return judges.as_source(model) if model else {}
 
 
 def _usual_methods(
@@ -238,13 +255,15 @@ def _rows(
     for name in dict.fromkeys(names):
         is_file = name.endswith(".py")
         row = Path(name).stem if is_file else name
-        if row in (*rows, *RESERVED, *([JUDGE] if has_judge else [])):
+        if row in rows or row in RESERVED or (has_judge and row == JUDGE):
             raise BadInput(
                 f"{name}: the table has another column {row!r}; rename the file of the method"
             )
-        rows[row] = {"module": name} if is_file else {}
-        if "server" in source and name in BY_TEXT:
-            rows[row] = {"module": BY_TEXT[name]}
+        rows[row] = {}
+        if is_file:
+            rows[row]["module"] = name
+        elif "server" in source and name in BY_TEXT:
+            rows[row]["module"] = BY_TEXT[name]
     for name, values in settings.items():
         if name not in rows:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(rows)}")
@@ -258,26 +277,30 @@ def _leaves(
     source: Record,
     asked: list[Question],
     known: list[Question],
-) -> dict[str, Method]:
-    """The methods that the rows are computed from: themselves, or those of a calibration or a combination. Raises BadInput for
-    one that cannot be computed here."""
-    names = [leaf for row in rows for leaf in _leaves_of(registry, row, bool(known))]
-    return {name: _usable(registry, name, source, [*asked, *known]) for name in names}
-
-
-def _leaves_of(registry: Registry, name: str, has_labels: bool) -> list[str]:
-    """The methods that one row is computed from. Raises BadInput for a row that is fitted, where there is nothing to fit on."""
-    is_derived = "+" in name or "of" in registry.given.get(name, {})
-    method = registry.get(name) if not is_derived and name in registry.names() else None
-    needs_fit = registry.fitted(name) if is_derived else method and method.states
-    if method and method.calibrates:
-        ways = f"name a row to calibrate, METHOD+{name}, or map a column by orce.calibrate"
-        raise BadInput(f"{name!r} is no row of its own; {ways}")
-    if needs_fit and not has_labels:
-        raise BadInput(
-            f"{name!r} is fitted on questions with references; name some: --fit FILE (fit=)"
-        )
-    return registry.leaves(name) if is_derived else [name]
+) -> list[Method]:
+    """The methods that the rows are computed from: themselves, or those of a calibration or a
+    combination. Raises BadInput for one that cannot be computed here, and for a row that is fitted
+    where there is nothing to fit on.
+    """
+    leaves = []
+    for row in rows:
+        names = [row]
+        is_fitted = False
+        if "+" in row or "of" in registry.given.get(row, {}):
+            names = registry.leaves(row)
+            is_fitted = bool(registry.fitted(row))
+        elif row in registry.names():
+            method = registry.get(row)
+            is_fitted = bool(method.states)
+            if method.calibrates:
+                ways = f"name a row to calibrate, METHOD+{row}, or map a column by orce.calibrate"
+                raise BadInput(f"{row!r} is no row of its own; {ways}")
+        if is_fitted and not known:
+            raise BadInput(
+                f"{row!r} is fitted on questions with references; name some: --fit FILE (fit=)"
+            )
+        leaves += [_usable(registry, name, source, [*asked, *known]) for name in names]
+    return leaves
 
 
 def _usable(registry: Registry, name: str, source: Record, asked: list[Question]) -> Method:
@@ -295,14 +318,14 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
         raise BadInput(
             f"unknown method {name!r}; {hint}Methods are {', '.join(usable)}, or the path of a Python file"
         )
+    method = registry.get(name)
     if name == GIVEN:
         if not any("confidence" in question.more for question in asked):
             raise BadInput(
                 "given: no question has a key 'confidence'; name its column (--fields confidence=COLUMN), "
                 "or a method that computes one"
             )
-        return registry.get(name)
-    method = registry.get(name)
+        return method
     has_answers = asked[0].samples is not None
     if "server" in source:
         _check_served(name, method, has_answers)
@@ -334,7 +357,9 @@ def _check_served(name: str, method: Method, has_answers: bool) -> None:
 
 
 def _check_compared(name: str, method: Method, asked: list[Question]) -> None:
-    """Raises BadInput where a method that compares samples has one alone, or chooses one of which no label says anything."""
+    """Raises BadInput where a method that compares samples has one alone, or chooses one of which
+    no label says anything.
+    """
     for question in asked:
         if len(question.samples or ()) < 2:
             raise BadInput(
@@ -347,21 +372,12 @@ def _check_compared(name: str, method: Method, asked: list[Question]) -> None:
             )
 
 
-def _needs_no_model(method: Method) -> bool:
-    return method.compares or method.kind == "external"
-
-
-def _reads_samples(method: Method) -> bool:
-    """Whether a method reads the K samples, and not the greedy answer alone."""
-    return method.compares or not method.logprobs_suffice
-
-
 # The same, as a configuration
 
 
 def _configuration(
-    models: Record,
-    grader: Record | None,
+    answer_llm: Record,
+    grader: Record,
     grades: bool,
     registry: Registry,
     rows: list[str],
@@ -370,19 +386,19 @@ def _configuration(
     engine: str,
     sampled: Record,
 ) -> Config:
-    """The paper's configuration with one data set, one to fit on, and the models, checked as any other.
+    """The paper's configuration with one data set, one to fit on, and the models, checked as any
+    other.
 
-    grader: the source of the model that compares answers; grades: whether it also says which are right.
+    grader: the source of the model that compares answers; grades: whether it also says which are
+    right.
     """
+    models = {MODEL: answer_llm}
     grading = None
-    if grader is not None:
-        models = models | {GRADER: {"label": GRADER, "source": grader, "trains": False}}
-        is_nli = _classifies(grader)
-        grading = (
-            {"group": "nli", "nli": grader}
-            if is_nli
-            else {"model": GRADER, "group": "grader", "grades": grades}
-        )
+    if grader:
+        models[GRADER] = {"label": GRADER, "source": grader, "trains": False}
+        grading = {"model": GRADER, "group": "grader", "grades": grades}
+        if _classifies(grader):
+            grading = {"group": "nli", "nli": grader}
     dataset: Record = {"task": task, "source": {}, "grading": "grader" if grading else "exact"}
     if task in ("qa", "choice"):
         dataset["fields"] = {name: name for name in tasks.get(task).FIELDS}
@@ -392,7 +408,13 @@ def _configuration(
     }
     fit = {"confidence_from": DATASET, "splits": {"test": {"from": FIT}}}
     paper = load.read_mapping(check.PAPER)
-    table = {"kind": "main", "dataset": DATASET, "models": [MODEL], "methods": rows}
+    # of a judge alone, the row is in no table: a configuration has one at least
+    table = {
+        "kind": "main",
+        "dataset": DATASET,
+        "models": [MODEL],
+        "methods": rows or ["agreement"],
+    }
     own = {
         "seed": seed,
         "device": "cpu",
@@ -428,11 +450,12 @@ def _classifies(source: Record) -> bool:
 
 
 def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool) -> None:
-    """Choose the device and number format, where a model has weights here. Raises BadInput, before anything runs, for a local
-    model that is not there or whose weights are not whole."""
+    """Choose the device and number format, where a model has weights here. Raises BadInput, before
+    anything runs, for a local model that is not there or whose weights are not whole.
+    """
     sources = [model.source for model in config.models.values()]
     local = [source for source in sources if source and "server" not in source]
-    if not (local or judged):
+    if not local and not judged:
         return
     from orce.llm import language_model
 
@@ -450,18 +473,21 @@ def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool)
 def _speed(**fast: int) -> Iterator[None]:
     """Let the stages compute so much together; what the environment says about the rest stays."""
     before = os.environ.get(process.SPEED)
-    os.environ[process.SPEED] = json.dumps(
-        {kind: process.speed(kind) | fast for kind in ("answers", "confidence")}
-    )
+    speed = {kind: process.speed(kind) | fast for kind in ("answers", "confidence")}
+    os.environ[process.SPEED] = json.dumps(speed)
     try:
         yield
     finally:
-        del os.environ[process.SPEED]
-        os.environ.update({} if before is None else {process.SPEED: before})
+        if before is None:
+            del os.environ[process.SPEED]
+        else:
+            os.environ[process.SPEED] = before
 
 
 def _write_questions(root: Path, asked: list[Question], known: list[Question], task: str) -> None:
-    """Write what the stages read: the frozen prompts, and the answers and confidences that came with them."""
+    """Write what the stages read: the frozen prompts, and the answers and confidences that came
+    with them.
+    """
     prompts = {
         cells.prompts(DATASET, "test"): asked,
         cells.prompts(FIT, "test"): known,
@@ -482,7 +508,9 @@ def _write_questions(root: Path, asked: list[Question], known: list[Question], t
 
 
 def _by_judge(run: Run, weights: Path, readout: stages.Readout) -> str:
-    """The confidences of a confidence LLM that another run has trained, in the greedy answers of this one."""
+    """The confidences of a confidence LLM that another run has trained, in the greedy answers of
+    this one.
+    """
     out = run.path(CELL, f"{JUDGE}/confidences.jsonl")
     settings = state.StateSettings(
         task=run.config.datasets[DATASET].task,
@@ -496,36 +524,49 @@ def _by_judge(run: Run, weights: Path, readout: stages.Readout) -> str:
     return out
 
 
-def _table(run: Run, confidences: dict[str, str], asked: dict[str | None, Question]) -> Table:
-    """The table of a run. confidences: {row: its file}; asked: by id."""
+def _table(run: Run, confidences: dict[str, str], asked: list[Question]) -> Table:
+    """The table of a run. confidences: {row: its file}."""
     if run.config.models[MODEL].answers:
         run.samples(CELL)
     path = run.path(CELL, "samples.jsonl")
     sampled = store.read(path) if path in run.made else []
     samples = {line["id"]: line for line in sampled if "greedy" in line}
     stated = {name: store.read(file) for name, file in confidences.items()}
-    examples = stages.read_prompts(run.test(CELL))
+    rows = [name for name in confidences if name != JUDGE]
+    choosing = [name for name in rows if run.registry.answers_scored(name) != {"greedy"}]
     records = []
-    for i, example in enumerate(examples):
-        question = asked[example["id"]]
+    for i, question in enumerate(asked):  # the order of the files
         lines = {name: rows[i] for name, rows in stated.items()}
-        greedy = samples.get(example["id"], {}).get("greedy")
-        main = greedy or next(iter(lines.values()))
-        record: Record = {"id": example["id"], "question": example["question"]}
-        record |= _answer(main, question.labelled)
-        if greedy and greedy["raw"] not in ("", greedy["answer"]):
-            record["reply"] = greedy["raw"]
-        record["confidence"] = {name: line["confidence"] for name, line in lines.items()}
-        own = {}
-        for name, line in lines.items():
-            if _is_own(run.registry, name, line, main):
-                own[name] = _answer(line, question.labelled)
-        if own:
-            record["own"] = own
-        records.append(record | _others(question, record))
+        greedy = samples.get(question.id, {}).get("greedy")
+        records.append(_record(question, lines, greedy, choosing))
     table = Table(records, [*confidences])
-    table.hints += _hints(run, table, examples, samples)
+    table.hints += _hints(run, table, rows, asked, samples)
     return table
+
+
+def _record(
+    question: Question, lines: dict[str, Record], greedy: Record | None, choosing: list[str]
+) -> Record:
+    """A record of the table. lines: each row's confidence; choosing: the rows whose confidences are
+    in answers of their own.
+    """
+    main = greedy or next(iter(lines.values()))
+    record: Record = {"id": question.id, "question": question.text}
+    record |= _answer(main, question.labelled)
+    if greedy and greedy["raw"] not in ("", greedy["answer"]):
+        record["reply"] = greedy["raw"]
+    record["confidence"] = {name: line["confidence"] for name, line in lines.items()}
+    own = {}
+    for name, line in lines.items():
+        is_given_another = name == GIVEN and line["answer"] != main["answer"]
+        if name in choosing or is_given_another:
+            own[name] = _answer(line, question.labelled)
+    if own:
+        record["own"] = own
+    for key, value in question.more.items():
+        if key not in brought.KEYS:  # a column that is not read stays in the table
+            record.setdefault(key, value)
+    return record
 
 
 def _answer(line: Record, is_labelled: bool) -> Record:
@@ -533,72 +574,49 @@ def _answer(line: Record, is_labelled: bool) -> Record:
     return {"answer": line["answer"]} | correct
 
 
-def _is_own(registry: Registry, name: str, line: Record, main: Record) -> bool:
-    """Whether a row judges another answer than the table's."""
-    if name == JUDGE:
-        return False
-    if registry.find(name).kind == "external":
-        return line["answer"] != main["answer"]
-    return registry.answers_scored(name) != {"greedy"}
-
-
-def _others(question: Question, record: Record) -> Record:
-    """What a question's row has beside the keys that are read or made: it stays in the table."""
-    taken = {*brought.KEYS, *record}
-    return {key: value for key, value in question.more.items() if key not in taken}
-
-
-def _hints(run: Run, table: Table, examples: list[Any], samples: Record) -> list[str]:
+def _hints(
+    run: Run, table: Table, rows: list[str], asked: list[Question], samples: Record
+) -> Iterator[str]:
     """What is to be said below the table."""
-    hints = []
-    task = run.config.datasets[DATASET].task
     for name in table.methods:
-        if unread := signs.unread_line(table.confidence(name).count(None), len(table)):
-            hints.append(f"{name}: {unread}")
-    if empty := sum(record["answer"] is None for record in table):
-        hints.append(f"{empty} of {len(table)} answers are empty, or none could be read in them")
-    rows = [name for name in table.methods if name != JUDGE]
+        unread = signs.unread_line(table.confidence(name).count(None), len(table))
+        if unread:
+            yield f"{name}: {unread}"
+    empty = sum(record["answer"] is None for record in table)
+    if empty:
+        yield f"{empty} of {len(table)} answers are empty, or none could be read in them"
     below = run.registry.bottom(rows)
     by_tokens = [name for name in below if "logprobs" in run.registry.get(name).reads]
     if by_tokens and any("reply" in record for record in table):
-        hints.append(
-            f"{', '.join(by_tokens)}: of the whole reply (`reply` in the output), not only of the answer"
-        )
-    labelled = [
-        (record, example)
-        for record, example in zip(table, examples, strict=True)
-        if "correct" in record
-    ]
+        of = "of the whole reply (`reply` in the output), not only of the answer"
+        yield f"{', '.join(by_tokens)}: {of}"
+    task = run.config.datasets[DATASET].task
+    examples = [question.example(task) for question in asked]
+    pairs = zip(table, examples, strict=True)
+    labelled = [(record, example) for record, example in pairs if "correct" in record]
     if 0 < len(labelled) < len(table):
-        hints.append(
-            f"{len(labelled)} of {len(table)} questions have a label: metrics are of these"
-        )
-    if task == "qa" and (hint := _contains_hint(labelled)):
-        hints.append(hint)
+        yield f"{len(labelled)} of {len(table)} questions have a label: metrics are of these"
+    if task == "qa":
+        yield from _contains_hint(labelled)
     if run.config.grading is None and BY_MEANING.intersection(below):
         answers = [(samples[example["id"]]["answers"], example) for example in examples]
         if all_apart(answers, tasks.get(task)):
-            hints.append(APART)
-    return hints
+            yield APART
 
 
-def _contains_hint(labelled: list[tuple[Record, Any]]) -> str:
-    """A line that names `contains`, where more wrong answers hold the reference than answers are right."""
-    wrong = [pair for pair in labelled if not pair[0]["correct"]]
+def _contains_hint(labelled: list[tuple[Record, Any]]) -> Iterator[str]:
+    """A line that names `contains`, where more wrong answers hold the reference than answers are
+    right.
+    """
+    wrong = [(record, example) for record, example in labelled if not record["correct"]]
     near = sum(qa.holds(record["answer"] or "", example) is not None for record, example in wrong)
     right = len(labelled) - len(wrong)
-    if near <= right:
-        return ""
-    counted = f"{right} of {len(labelled)} right; {near} wrong answers contain the reference"
-    return f'{counted}: --equality contains (equality="contains") counts them as right'
+    if near > right:
+        counted = f"{right} of {len(labelled)} right; {near} wrong answers contain the reference"
+        yield f'{counted}: --equality contains (equality="contains") counts them as right'
 
 
 # The command line
-
-# Options of the command that `confidence` has not.
-OWN_OPTIONS = {
-    "out", "metrics", "threshold_for_risk", "threshold_for_coverage", "delta", "by", "calibration",
-}  # fmt: skip
 
 
 def add_arguments(parser):
@@ -631,33 +649,36 @@ def add_arguments(parser):
         help="an output of this command with `correct`, to choose the threshold on "
         "(default: the questions with a reference)",
     )
-    parser.add_argument("--model", help=_help("model"))
-    stages.add_options(parser, confidence, leave=("model", "questions", "answers", "labels"))
-
-
-def _help(parameter: str) -> str:
-    return stages.unwrap_annotation(confidence.__annotations__[parameter])[1]
+    stages.add_options(parser, confidence, leave=("questions", "answers", "labels"))
 
 
 def _check_decision(args: Any, asked: list[Question]) -> None:
     """Raises BadInput, before a model is asked, for a threshold that cannot be chosen."""
-    if args.threshold_for_risk is None and args.threshold_for_coverage is None:
-        for name in ("by", "calibration"):
-            if getattr(args, name) is not None:
-                raise BadInput(f"--{name} is of a threshold; give --threshold-for-risk too")
+    if _thresholds(args) == (None, None):
+        if args.by is not None or args.calibration is not None:
+            raise BadInput(
+                "--by and --calibration are of a threshold; give --threshold-for-risk too"
+            )
         return
-    check_wanted(args.threshold_for_risk, args.threshold_for_coverage, args.delta)
+    check_wanted(*_thresholds(args), args.delta)
     if args.calibration is not None:
         if not Path(args.calibration).is_file():
             raise BadInput(f"--calibration {args.calibration}: no such file")
-        source = _models(args.model, args.server_model, args.group_by)[MODEL]
-        names = args.methods or _usual_methods(asked, source, args.judge) or [JUDGE]
-        labelled_records(Path(args.calibration), args.by or names[0])
-    elif args.threshold_for_risk is not None and not any(question.labelled for question in asked):
+        source, _ = _sources(args.model, args.server_model, args.group_by)
+        names = args.methods or _usual_methods(asked, source, args.judge)
+        rows = [*_rows(names, {}, source, has_judge=args.judge is not None), JUDGE]
+        labelled_records(Path(args.calibration), args.by or rows[0])
+        return
+    if args.threshold_for_risk is not None and not any(question.labelled for question in asked):
         raise BadInput(
             "--threshold-for-risk is chosen on questions with a reference, and none has one; "
             "give some of them references, or --calibration FILE"
         )
+
+
+def _thresholds(args: Any) -> tuple[float | None, float | None]:
+    """(risk, coverage)."""
+    return args.threshold_for_risk, args.threshold_for_coverage
 
 
 def run(args):
@@ -668,21 +689,15 @@ def run(args):
     args.folder = args.folder or Path(args.out).with_suffix(".work")
     args.questions = brought.read(args.questions, args.fields, task=args.task, limit=args.limit)
     _check_decision(args, args.questions)
-    options = {name: value for name, value in vars(args).items() if name not in OWN_OPTIONS}
-    table = confidence(**options)
-    if args.threshold_for_risk is not None or args.threshold_for_coverage is not None:
-        table.keep(
-            args.threshold_for_risk,
-            args.threshold_for_coverage,
-            args.by,
-            args.delta,
-            args.calibration,
-        )
+    parameters = inspect.signature(confidence).parameters
+    table = confidence(**{name: value for name, value in vars(args).items() if name in parameters})
+    if _thresholds(args) != (None, None):
+        table.keep(*_thresholds(args), args.by, args.delta, args.calibration)
     table.write(args.out)
-    has_labels = any("correct" in record for record in table)
-    by_method = table.metrics() if args.metrics is not None or has_labels else {}
-    for method, values in by_method.items():
-        say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
-    if args.metrics is not None:
-        files.write_json(args.metrics, by_method)
+    if args.metrics is not None or table.has_labels:
+        by_method = table.metrics()
+        for method, values in by_method.items():
+            say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
+        if args.metrics is not None:
+            files.write_json(args.metrics, by_method)
     show(str(table))

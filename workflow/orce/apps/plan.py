@@ -7,7 +7,6 @@ left out: they take seconds. docs/performance.md has the sources.
 """
 
 import contextlib
-import difflib
 import heapq
 import json
 import math
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from graphlib import TopologicalSorter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -25,7 +24,7 @@ from orce.apps.planned import Command, plan_jobs, waits
 from orce.config import picking
 from orce.config.cells import Cell, reward_and_round
 from orce.config.check import read_here
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.runtime import process
 from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.settings.schema import Config, Split, Training
@@ -39,6 +38,7 @@ KNOWN = SimpleNamespace(
 CORE = (60e9, 60e9, 25e9)
 SHARES = (0.35, 0.25, 0.15)
 LOAD = {"cpu": 12, "cuda": 60}
+FLOAT32_ALONE = ("V100", "T4")  # GPUs without bfloat16
 # Weights that every token passes, weights of the output layer, layers, and the width of all query
 # heads.
 Sizes = namedtuple("Sizes", ("body", "head", "layers", "width"), defaults=(0, 0, 0))
@@ -47,24 +47,25 @@ Sizes = namedtuple("Sizes", ("body", "head", "layers", "width"), defaults=(0, 0,
 def decoder(
     layers: int, hidden: int, mlp: int, heads: int, vocabulary: int, kv_heads: int, head: int
 ) -> Sizes:
-    """Of a gated MLP and grouped-query attention; norms and biases are left out. head: width of
-    one.
+    """The sizes of a decoder with a gated MLP and grouped-query attention; norms and biases are
+    left out. head: the width of one head.
     """
-    each = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * mlp
-    return Sizes(layers * each, vocabulary * hidden, layers, heads * head)
+    layer = 2 * hidden * head * (heads + kv_heads) + 3 * hidden * mlp
+    return Sizes(layers * layer, vocabulary * hidden, layers, heads * head)
 
 
-# left out of a config.json where they follow from the others
-GROUPED = ("num_key_value_heads", "head_dim")
+# the keys of a config.json, in the order of `decoder`
 SHAPE = (
     "num_hidden_layers",
     "hidden_size",
     "intermediate_size",
     "num_attention_heads",
     "vocab_size",
-    *GROUPED,
+    "num_key_value_heads",
+    "head_dim",
 )
 SIZES = {name: decoder(*shape) for name, shape in KNOWN.models.items()}
+# mean tokens, and numbers of questions and passages: plan.yaml says of what
 Lengths = namedtuple(
     "Lengths",
     "ask judge answer ask_shared judge_shared questions passage passages",
@@ -93,9 +94,22 @@ class Job(NamedTuple):
     shards: int = 1
 
 
+class Work(NamedTuple):
+    """Of a job on one split: tokens of prompts, generated and trained on; FLOPs of prompts, of
+    training and of generating.
+    """
+
+    prompt: float
+    generated: float
+    trained: float
+    prompt_flops: float
+    training_flops: float
+    generating_flops: float
+
+
 class Cost(NamedTuple):
-    """Of a job: tokens of prompts, generated and trained on, FLOPs, hours of all its devices, and
-    hours by the clock.
+    """Of a job: tokens of prompts, generated and trained on, FLOPs, hours of all its devices, hours
+    by the clock, and its devices: GPUs, or one core.
     """
 
     prompt: float
@@ -104,6 +118,7 @@ class Cost(NamedTuple):
     flops: float
     device_hours: float
     hours: float
+    devices: int
 
 
 def add_arguments(parser):
@@ -128,11 +143,14 @@ def run(args):
     show(config, plan_jobs(args.configfile), gpu, args.gpus)
 
 
+# What is printed
+
+
 def show(
     config: Config,
     commands: list[Command],
     gpu: tuple[float, str] | None,
-    number: int | None = None,
+    number: int | None,
 ) -> None:
     """Prints the estimate. gpu: its peak [TFLOP/s] and a note on it, or None for cores. number: of
     GPUs, or cores, whose hours by the clock are said too.
@@ -147,17 +165,18 @@ def show(
         return process.show("No job of these tables loads a model.")
     tokens = "prompt Mtok  generated Mtok  trained Mtok"
     process.show(f"rule         jobs  {tokens}      PFLOP  {unit}-hours  longest job")
-    for rule in (*LOADING, "total"):
-        some = [cost for name, cost in with_model if rule in (name, "total")]
+    for rule in LOADING:
+        some = [cost for name, cost in with_model if name == rule]
         if some:
             process.show(line_of(rule, some, unit))
+    process.show(line_of("total", [cost for _, cost in with_model], unit))
     prompts, training, generating = (speed / 1e12 for speed in speeds)
     process.show(
         f"\nSpeed: {prompts:.3g} TFLOP/s prompts, {training:.3g} training, {generating:.3g} generating;"
         f" {LOAD[config.device]} s a load. The longest job is in hours by the clock. {note}"
     )
     if number is not None:
-        process.show(by_the_clock(config, commands, jobs, costs, number, unit))
+        process.show(by_the_clock(commands, costs, number, unit))
     known = {name for name, _ in LENGTHS}
     tasks = {config.datasets[job.cell.dataset].task for job in jobs if job}
     guessed = sorted(task for task in tasks if Path(task).stem not in known)
@@ -167,138 +186,49 @@ def show(
 
 def line_of(rule: str, costs: list[Cost], unit: str) -> str:
     """A line of the printed table: the sums of some jobs, and the longest of them."""
-    total = Cost(*(sum(column) for column in zip(*costs, strict=True)))
-    millions = [tokens / 1e6 for tokens in (total.prompt, total.generated, total.trained)]
-    tokens = "{:>13,.2f}{:>16,.2f}{:>14,.2f}".format(*millions)
-    flops = f"{total.flops / 1e15:,.4g}"
-    hours = f"{total.device_hours:>{len(unit) + 8}.3f}{max(cost.hours for cost in costs):>13.3f}"
-    return f"{rule:<11}{len(costs):>6}{tokens}{flops:>11}{hours}"
-
-
-def job_of(command: Command) -> Job | None:
-    """What a planned command does with a model; None if it loads none."""
-    rule = command.stage
-    if rule not in LOADING:
-        return None
-    dataset, model, *path = Path(command.out).parts[1:]
-    if path[0] == "shards":
-        path = path[2:]
-    file = path.pop()
-    name = "/".join(path) if file in NAMED_BY_FOLDER else Path(file).stem
-    shard = command.options.get("--shard") or ["0/1"]
-    return Job(rule, Cell(dataset, model), name, splits(command.reads), int(shard[0].split("/")[1]))
-
-
-def splits(files: Iterable[str]) -> tuple[str, ...]:
-    """The splits whose frozen prompts are among some files. DPO reads none: its pairs are of the RL
-    split.
-    """
-    frozen = [path for path in map(Path, files) if path.parent.name == "prompts"]
-    return tuple(sorted(path.stem for path in frozen)) or ("rl",)
-
-
-def rates(config: Config, peak: float) -> tuple[float, ...]:
-    """FLOP/s of a core, or of a GPU with this peak [TFLOP/s], for each kind of work."""
-    if config.device == "cpu":
-        return CORE
-    return tuple(1e12 * peak * share for share in SHARES)
-
-
-def estimate(config: Config, job: Job, speeds: tuple[float, ...]) -> Cost | None:
-    """None without a model, as where no model grades."""
-    if not loaded_model(config, job):
-        return None
-    works = [job_tokens(config, job, split) for split in job.splits]
-    prompt, generated, trained, *flops = (
-        sum(column) / job.shards for column in zip(*works, strict=True)
+    total = Cost(*map(sum, zip(*costs, strict=True)))
+    longest = max(cost.hours for cost in costs)
+    return (
+        f"{rule:<11}{len(costs):>6}"
+        f"{total.prompt / 1e6:>13,.2f}{total.generated / 1e6:>16,.2f}{total.trained / 1e6:>14,.2f}"
+        f"{total.flops / 1e15:>11,.4g}{total.device_hours:>{len(unit) + 8}.3f}{longest:>13.3f}"
     )
-    gpus = devices(config, job)
-    busy = sum(each / speed for each, speed in zip(flops, speeds, strict=True))
-    seconds = busy / gpus + LOAD[config.device]
-    return Cost(prompt, generated, trained, sum(flops), gpus * seconds / 3600, seconds / 3600)
 
 
-def devices(config: Config, job: Job) -> int:
-    """GPUs of a job, or one core."""
-    return max(1, (config.training if job.rule in TRAININGS else config).gpus)
-
-
-def loaded_model(config: Config, job: Job) -> str:
-    """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be
-    another cell's, or the grader.
-    """
-    if job.rule == "grade":
-        return config.grading.model or "" if config.grading else ""
-    answering = job.rule in ("sample", "elicit", "likelihoods")
-    if answering or (job.rule, job.name) == ("states", "answers"):
-        return job.cell.model
-    source = methods.of(config).parse(job.name).source if job.rule == "state" else None
-    return picking.judge_base(config, source or job.cell.model)
-
-
-def minutes(
-    config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int
-) -> int:
-    """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards:
-    jobs that share its work.
-    """
-    limit = KNOWN.limit
-    if rule in LOADING:
-        name = next((wildcards[name] for name in NAMES if name in wildcards), "")
-        job = Job(rule, Cell(wildcards["dataset"], wildcards["model"]), name, splits(files), shards)
-        with contextlib.suppress(BadInput):  # of a model or data set that is not in the tables
-            if cost := estimate(config, job, rates(config, KNOWN.gpus["H100"][0])):
-                return max(limit["least"], math.ceil(limit["times"] * 60 * cost.hours))
-    return limit["unknown"]
-
-
-def by_the_clock(
-    config: Config,
-    commands: list[Command],
-    jobs: list[Job | None],
-    costs: list[Cost | None],
-    number: int,
-    unit: str,
-) -> str:
+def by_the_clock(commands: list[Command], costs: list[Cost | None], number: int, unit: str) -> str:
     """What a number of GPUs, or cores, takes by the clock, and the chain of jobs that no number of
     them makes shorter.
     """
     hours = [cost.hours if cost else 0.0 for cost in costs]
-    needed = [
-        devices(config, job) if job and cost else 0 for job, cost in zip(jobs, costs, strict=True)
-    ]
+    needed = [cost.devices if cost else 0 for cost in costs]
     if max(needed) > number:
         raise BadInput(f"--gpus {number}: a job needs {max(needed)}")
     inputs = waits(commands)
     chains = longest_chains(hours, inputs)
-    lengths = [length for length, _ in chains]
-    clock = schedule(hours, needed, inputs, lengths, number)
-    longest = max(lengths)
-    chain = [lengths.index(longest)]
-    while (following := chains[chain[-1]][1]) is not None:
-        chain.append(following)
-    files = [commands[index].out.removesuffix("/manifest.json") for index in chain if hours[index]]
+    urgency = [length for length, _ in chains]
+    clock = schedule(hours, needed, inputs, urgency, number)
+    longest, jobs = max(chains)
+    files = [commands[job].out.removesuffix("/manifest.json") for job in jobs if hours[job]]
     return (
         f"On {number} {unit}s: {clock:.3g} hours by the clock; jobs without a model take seconds. The longest chain of jobs, "
         f"which no more {unit}s shorten, takes {longest:.3g}: {' > '.join(files)}"
     )
 
 
-def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[tuple[float, int | None]]:
-    """For each job, the hours of the longest chain of jobs that starts with it, and the next job of
-    that chain.
+# Jobs of which each waits for the one before, with the sum of their hours before them.
+Chain = tuple[float, list[int]]
 
-    inputs: the jobs that each job waits for.
-    """
-    after = [0.0] * len(hours)
-    following: list[int | None] = [None] * len(hours)
-    chains: dict[int, tuple[float, int | None]] = {}
-    for job in reversed([*TopologicalSorter(dict(enumerate(inputs))).static_order()]):
-        chains[job] = hours[job] + after[job], following[job]
+
+def longest_chains(hours: list[float], inputs: list[set[int]]) -> list[Chain]:
+    """For each job, the longest chain that starts with it. inputs: the jobs that each job waits for."""
+    order = [*TopologicalSorter(dict(enumerate(inputs))).static_order()]
+    chains: dict[int, Chain] = {}
+    following: dict[int, Chain] = {}  # the longest chain of those that wait for a job
+    for job in reversed(order):
+        after, jobs = following.get(job, (0.0, []))
+        chains[job] = (hours[job] + after, [job, *jobs])
         for source in inputs[job]:
-            if chains[job][0] > after[source]:
-                after[source] = chains[job][0]
-                following[source] = job
+            following[source] = max(chains[job], following.get(source, chains[job]))
     return [chains[job] for job in range(len(hours))]
 
 
@@ -309,7 +239,7 @@ def schedule(hours, needed, inputs, urgency, number: int) -> float:
     clock = 0.0
     free = number
     waiting = set(range(len(hours)))
-    unfinished = set(range(len(hours)))
+    unfinished = set(waiting)
     running: list[tuple[float, int]] = []  # (end, job), the next end first
     while unfinished:
         ready = [job for job in waiting if not inputs[job] & unfinished]
@@ -330,98 +260,178 @@ def gpu_peak(config: Config, asked: str, peak: float | None) -> tuple[float, str
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
     name = next((gpu for gpu in KNOWN.gpus if gpu.lower() == asked.lower()), None)
     if name is None:
-        close = difflib.get_close_matches(asked.upper(), KNOWN.gpus, n=3, cutoff=0.4)
-        meant = f"did you mean {', '.join(close or KNOWN.gpus)}?"
-        raise BadInput(f"--gpu {asked!r}: not in the table; {meant} Or give its peak: --tflops N")
+        meant = did_you_mean(asked.upper(), KNOWN.gpus)
+        known = f"{meant}It has {', '.join(KNOWN.gpus)}"
+        raise BadInput(f"--gpu {asked!r}: not in the table; {known}. Or give its peak: --tflops N")
     peak, memory = KNOWN.gpus[name]
-    dtype, times = ("float32", 2) if name in ("V100", "T4") else ("bfloat16", 1)
+    dtype = "float32" if name in FLOAT32_ALONE else "bfloat16"
     note = f"GPU: {name}, {peak:g} TFLOP/s in {dtype}, {memory} GB; --gpu names another."
-    note += "" if dtype == config.dtype else f" It has no {config.dtype}: set dtype: {dtype}."
-    fit = next(words for least, words in KNOWN.fit.items() if memory >= times * least)
+    if dtype != config.dtype:
+        note += f" It has no {config.dtype}: set dtype: {dtype}."
+    models = memory / 2 if dtype == "float32" else memory  # as much as in bfloat16
+    fit = next(words for least, words in KNOWN.fit.items() if models >= least)
     return peak, f"{note} Models of 8B {fit}."
 
 
-def job_tokens(config: Config, job: Job, split: str) -> tuple[float, ...]:
-    """Tokens of prompts, generated and trained on; FLOPs of prompts, of training and of generating."""
-    rule, cell, name, *_ = job
-    training = config.training
-    transformers = config.engine.name == "transformers"
-    n = prompts(config, cell.dataset, split)
-    its = lengths(config, cell.dataset, split)
+def rates(config: Config, peak: float) -> tuple[float, ...]:
+    """FLOP/s of a core, or of a GPU with this peak [TFLOP/s], for each kind of work."""
+    if config.device == "cpu":
+        return CORE
+    return tuple(1e12 * peak * share for share in SHARES)
+
+
+# What a job costs
+
+
+def minutes(
+    config: Config, rule: str, wildcards: Mapping[str, str], files: Iterable[str], shards: int
+) -> int:
+    """The time limit of a job, from its estimate for an H100 or a core. files: its inputs; shards:
+    jobs that share its work.
+    """
+    limit = KNOWN.limit
+    if rule in LOADING:
+        name = next((wildcards[name] for name in NAMES if name in wildcards), "")
+        job = Job(rule, Cell(wildcards["dataset"], wildcards["model"]), name, splits(files), shards)
+        with contextlib.suppress(BadInput):  # of a model or data set that is not in the tables
+            if cost := estimate(config, job, rates(config, KNOWN.gpus["H100"][0])):
+                return max(limit["least"], math.ceil(limit["times"] * 60 * cost.hours))
+    return limit["unknown"]
+
+
+def job_of(command: Command) -> Job | None:
+    """What a planned command does with a model; None if it loads none."""
+    rule = command.stage
+    if rule not in LOADING:
+        return None
+    dataset, model, *folders, file = Path(command.out).parts[1:]
+    if folders[:1] == ["shards"]:
+        folders = folders[2:]
+    name = "/".join(folders) if file in NAMED_BY_FOLDER else Path(file).stem
+    shard = command.options.get("--shard") or ["0/1"]
+    return Job(rule, Cell(dataset, model), name, splits(command.reads), int(shard[0].split("/")[1]))
+
+
+def splits(files: Iterable[str]) -> tuple[str, ...]:
+    """The splits whose frozen prompts are among some files. DPO reads none: its pairs are of the RL
+    split.
+    """
+    frozen = [path for path in map(Path, files) if path.parent.name == "prompts"]
+    return tuple(sorted(path.stem for path in frozen)) or ("rl",)
+
+
+def estimate(config: Config, job: Job, speeds: tuple[float, ...]) -> Cost | None:
+    """None without a model, as where no model grades."""
+    if not loaded_model(config, job):
+        return None
+    works = [job_tokens(config, job, split) for split in job.splits]
+    prompt, generated, trained, *flops = (
+        sum(column) / job.shards for column in zip(*works, strict=True)
+    )
+    gpus = (config.training if job.rule in TRAININGS else config).gpus
+    devices = max(1, gpus)
+    busy = sum(each / speed for each, speed in zip(flops, speeds, strict=True))
+    seconds = busy / devices + LOAD[config.device]
+    hours = seconds / 3600
+    return Cost(prompt, generated, trained, sum(flops), devices * hours, hours, devices)
+
+
+def loaded_model(config: Config, job: Job) -> str:
+    """The model that a job loads: the answer LLM, the base of the confidence LLM, which may be
+    another cell's, or the grader. Empty where no model grades.
+    """
+    if job.rule == "grade":
+        return (config.grading and config.grading.model) or ""
+    answering = job.rule in ("sample", "elicit", "likelihoods")
+    if answering or (job.rule, job.name) == ("states", "answers"):
+        return job.cell.model
+    source = methods.of(config).parse(job.name).source if job.rule == "state" else None
+    return picking.judge_base(config, source or job.cell.model)
+
+
+def job_tokens(config: Config, job: Job, split: str) -> Work:
+    """What a job computes for the questions of a split."""
+    n = prompts(config, job.cell.dataset, split)
+    length = lengths(config, job.cell.dataset, split)
     sizes = model_sizes(config, job)
-    batch = training.micro_batch_tokens if rule in TRAININGS else config.engine.batch_tokens
-    asked = computed_tokens(n, its.ask, its.ask_shared, batch)
-    judged = computed_tokens(n, its.judge, its.judge_shared, batch)
-    answers = n * its.answer
-    drawn = KNOWN.distinct * config.answers.samples
-    tested = split in examples.TESTED
-    generated = 0.0
-    outputs = n
-    context = its.judge
-    if its.passages and (
-        rule in ("candidates", "state") or rule in TRAININGS and training.grouped is True
-    ):
+    is_training = job.rule in TRAININGS
+    batch = config.training.micro_batch_tokens if is_training else config.engine.batch_tokens
+    asked = computed_tokens(n, length.ask, length.ask_shared, batch)
+    judged = computed_tokens(n, length.judge, length.judge_shared, batch)
+    by_passage = is_training and config.training.grouped is True
+    if length.passages and (by_passage or job.rule in ("candidates", "state")):
         # The questions about a passage are in one batch, which computes it once; n of them are
         # drawn at random.
-        judged -= (n - its.passages * (1 - math.exp(-n / its.passages))) * its.passage
-    if rule in TRAININGS:
-        epochs = (
-            picking.training_options(config, name)["epochs"]
-            if rule == "train"
-            else getattr(config, rule).epochs
-        )
-        tokens = judged + n * KNOWN.completions[rule]
-        outputs = n * KNOWN.completions[rule]
-        # The reference comes with the candidates: an adapter's in bfloat16, and in float32 that of
-        # the first round.
-        first = (reward_and_round(name)[1] or config.dpo.rounds) == 1
-        comes = first if config.dtype == "float32" else keeps_reference(config)
-        reference = 0.0
-        if rule == "dpo" and not comes:
-            reference = forward_flops(sizes, tokens, outputs, context)
-        return (
-            0,
-            0,
-            epochs * tokens,
-            reference,
-            training_flops(sizes, tokens, outputs, training, context, epochs),
-            0,
-        )
-    # a tested split has one more answer; vllm still has its prompts in the cache
-    if rule == "sample":
-        drawn = drawn if transformers else config.answers.samples
-        prompt = asked * (1 + (tested and transformers))
+        passages = length.passages * (1 - math.exp(-n / length.passages))
+        judged -= (n - passages) * length.passage
+    if is_training:
+        return training_work(config, job, sizes, n, judged, length.judge)
+    answers = n * length.answer
+    drawn = KNOWN.distinct * config.answers.samples  # different answers to a question
+    tested = split in examples.TESTED  # which has one more answer, the greedy one
+    prompt = judged
+    generated = 0.0
+    outputs = n  # tokens that pass the output layer
+    context = length.judge
+    if job.rule == "sample":
+        context = length.ask
+        prompt = asked
+        if config.engine.name == "transformers":
+            prompt *= 1 + tested
+        else:  # vllm has the prompts of the greedy answers in its cache, and computes every sample
+            drawn = config.answers.samples
         generated = answers * (drawn + tested)
-        context = its.ask
-    elif rule == "grade":  # one question for each different answer, a yes or no and its end
-        prompt = n * (drawn + tested) * (its.judge + its.answer)
+    elif job.rule == "grade":  # one question for each different answer, a yes or no and its end
+        prompt = n * (drawn + tested) * (length.judge + length.answer)
         generated = 2 * n * (drawn + tested)
-    elif rule == "elicit":  # uses six tenths of its budget of tokens
-        context = its.ask + KNOWN.longer.get(name, 0)
-        budget = methods.of(config).settings(name)["max_tokens"]
-        prompt = n * (context - its.ask_shared)
-        generated = 0.6 * n * budget
-    elif rule == "states":
-        prompt, context = (judged, its.judge) if name == "judge" else (asked + answers, its.ask)
-    elif name == "sample_likelihoods":
-        prompt = asked + answers * drawn
+    elif job.rule == "elicit":  # uses six tenths of its budget of tokens
+        context = length.ask + KNOWN.longer.get(job.name, 0)
+        prompt = n * (context - length.ask_shared)
+        generated = 0.6 * n * methods.of(config).settings(job.name)["max_tokens"]
+    elif (job.rule, job.name) == ("states", "answers"):
+        context = length.ask
+        prompt = asked + answers
+    elif job.name == "sample_likelihoods":
+        context = length.ask
         outputs = answers * drawn
-        context = its.ask
-    elif rule == "likelihoods":  # of the greedy answers, and P(True)'s question
-        prompt = asked + answers + judged
+        prompt = asked + outputs
+    elif job.rule == "likelihoods":  # of the greedy answers, and P(True)'s question
         outputs = answers + n
-    else:  # the distribution over the 101 values, and the turn's end after the likely ones
+        prompt = asked + answers + judged
+    elif job.rule in ("candidates", "state"):
+        # the distribution over the 101 values, and the turn's end after the likely ones
         outputs = n * (KNOWN.completions["train"] + KNOWN.ends)
         prompt = judged + outputs
-    if rule == "candidates" and not name and keeps_reference(config):
+    if job.rule == "candidates" and not job.name and keeps_reference(config):
         prompt += judged + n * KNOWN.turns
         outputs += n * KNOWN.turns
-    flops = (
-        forward_flops(sizes, prompt, outputs, context),
-        0,
-        forward_flops(sizes, generated, generated, context),
-    )
-    return prompt, generated, 0, *flops
+    prompt_flops = forward_flops(sizes, prompt, outputs, context)
+    generating_flops = forward_flops(sizes, generated, generated, context)
+    return Work(prompt, generated, 0, prompt_flops, 0, generating_flops)
+
+
+def training_work(
+    config: Config, job: Job, sizes: Sizes, n: int, judged: float, context: float
+) -> Work:
+    """What a training computes for n questions. judged: tokens of their prompts, context: of one."""
+    if job.rule == "train":
+        epochs = picking.training_options(config, job.name)["epochs"]
+    else:
+        epochs = getattr(config, job.rule).epochs
+    outputs = n * KNOWN.completions[job.rule]
+    tokens = judged + outputs
+    reference = 0.0
+    if job.rule == "dpo" and not has_reference(config, job.name):
+        reference = forward_flops(sizes, tokens, outputs, context)
+    training = training_flops(sizes, tokens, outputs, config.training, context, epochs)
+    return Work(0, 0, epochs * tokens, reference, training, 0)
+
+
+def has_reference(config: Config, name: str) -> bool:
+    """Whether DPO's reference comes with the candidates: in float32 that of the first round."""
+    if config.dtype == "float32":
+        return (reward_and_round(name)[1] or config.dpo.rounds) == 1
+    return keeps_reference(config)
 
 
 def keeps_reference(config: Config) -> bool:
@@ -432,11 +442,11 @@ def keeps_reference(config: Config) -> bool:
 def prompts(config: Config, dataset: str, split: str) -> int:
     """How many prompts a split has."""
     spec = config.datasets[dataset]
-    splits: dict[str, Split] = {**spec.splits}
-    origin = splits[split].origin
+    splits: Mapping[Any, Split] = spec.splits
     size = splits[split].size
     if isinstance(size, int):
         return size
+    origin = splits[split].origin
     total = LENGTHS.get((spec.task, origin), OTHER).questions
     if not total:
         key = f"datasets.{dataset}.splits.{split}"
@@ -447,10 +457,11 @@ def prompts(config: Config, dataset: str, split: str) -> int:
 
 
 def lengths(config: Config, dataset: str, split: str) -> Lengths:
+    """Those of the source's split, else of the longest split of the same task."""
     spec = config.datasets[dataset]
+    splits: Mapping[Any, Split] = spec.splits
     stem = Path(spec.task).stem
     known = {origin: means for (task, origin), means in LENGTHS.items() if task == stem}
-    splits: dict[str, Split] = {**spec.splits}
     return known.get(splits[split].origin) or max(known.values(), default=OTHER)
 
 
@@ -463,12 +474,12 @@ def model_sizes(config: Config, job: Job) -> Sizes:
     file = Path(source.get("path", ""), "config.json")
     if "path" in source and file.exists():
         given = json.loads(file.read_text())
-        shape = {key: value for key, value in given.items() if value is not None}
-        heads = shape.get("num_attention_heads", 1)
-        usual = (heads, shape.get("hidden_size", 0) // heads)
-        shape = dict(zip(GROUPED, usual, strict=True)) | shape
-        if all(key in shape for key in SHAPE):
-            return decoder(*(shape[key] for key in SHAPE))
+        heads = given.get("num_attention_heads") or 1
+        head = (given.get("hidden_size") or 0) // heads
+        usual = {"num_key_value_heads": heads, "head_dim": head}  # where they are left out
+        shape = [given.get(key) or usual.get(key) for key in SHAPE]
+        if all(shape):
+            return decoder(*shape)
     origin = source.get("hub") or source.get("package") or source.get("path")
     if origin not in SIZES:
         remedy = "an estimate needs a folder with its config.json (source: {path: FOLDER})"

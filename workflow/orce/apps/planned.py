@@ -49,11 +49,11 @@ class Command(NamedTuple):
     @property
     def reads(self) -> set[str]:
         """The files of the run that it is given."""
-        given = []
+        given: list[str] = []
         for option, values in self.options.items():
             if option not in WRITTEN:
                 given += values
-        return {path for path in given if Path(path).parts[0] == RESULTS}
+        return {value for value in given if Path(value).parts[0] == RESULTS}
 
 
 def plan_jobs(configfiles: list[str]) -> list[Command]:
@@ -69,21 +69,17 @@ def plan_jobs(configfiles: list[str]) -> list[Command]:
             "the jobs are planned by Snakemake, which is not installed: pip install '.[workflow]'"
         )
     files = [*configfiles] if Path("config.yaml").exists() else [str(PAPER), *configfiles]
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--snakefile",
-        str(SNAKEFILE),
-        "--workflow-profile",
-        "none",
-    ]
-    command += ["--dry-run", "--printshellcmds", "--forceall", "--cores", "1"]
-    command += [*(["--configfile", *files] if files else []), "--", "paper_tables"]
+    command = [sys.executable, "-m", "snakemake", "--snakefile", str(SNAKEFILE)]
+    command += ["--workflow-profile", "none", "--cores", "1"]
+    command += ["--dry-run", "--printshellcmds", "--forceall"]
+    if files:
+        command += ["--configfile", *files]
+    command += ["--", "paper_tables"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stdout + done.stderr
     if done.returncode:
-        raise BadInput((done.stdout + done.stderr).strip().splitlines()[-1])
-    return commands(done.stdout + done.stderr)
+        raise BadInput(said.strip().splitlines()[-1])
+    return commands(said)
 
 
 def commands(text: str) -> list[Command]:

@@ -1,13 +1,13 @@
-"""Questions, answers, confidences and labels as people have them, for `orce.confidence` and `orce measure`."""
+"""Questions, answers, confidences and labels as people have them, for `orce.confidence` and
+`orce measure`.
+"""
 
 import itertools
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-import msgspec
 from msgspec import UNSET
 
 from orce.artefacts import files, tables
@@ -17,36 +17,30 @@ from orce.runtime.process import say
 from orce.settings.schema import Dataset
 from orce.tasks import qa
 from orce.tasks.rows import GIVEN, Question, Record, question_of_record
-from orce.tasks.values import is_blank
+from orce.tasks.values import as_list, is_blank
 
 EQUALITIES = get_args(get_args(get_type_hints(Dataset)["equality"])[0])
-# Of all questions, or of none: what it is called, and the attribute of a question that says whether it has some.
+# What all questions have, or none: {its name in messages: its attribute of a question}.
 PRESENT = {"answers": "samples", "choices": "options"}
+# Judgements as people write them, which as accepted answers no answer would equal.
 WORDS = {"yes", "no", "true", "false", "right", "wrong", "correct", "incorrect"}
 NUMERALS = {"1", "0", "1.0", "0.0"}
-# Columns that hold answers, references or confidences in the files of other programs, by the key that would read them.
+# Names of columns that hold answers, references or confidences in the files of other programs, by
+# the key that would read them.
 ALIKE = {
-    "answer": {
-        "response", "responses", "completion", "completions", "output", "outputs", "prediction", "predictions",
-        "predicted", "pred", "reply", "replies", "generation", "generations", "generated_text", "model_answer",
-        "model_output", "samples", "sampled_answers", "resps",
-    },
-    "reference": {
-        "target", "targets", "gold", "golds", "golden", "gold_answer", "label", "ground_truth", "groundtruth", "expected",
-        "expected_answer", "correct_answer", "correct_answers", "right_answer", "true_answer", "solution", "truth",
-        "accepted", "accepted_answers", "ideal",
-    },
-    "confidence": {
-        "confidences", "conf", "certainty", "probability", "prob", "score", "confidence_score", "sure", "p_correct",
-    },
-    "question": {"questions", "prompt", "prompts", "query", "input", "instruction", "problem"},
-}  # fmt: skip
-# The keys that stand for the same, so that a column beside them is no loss.
+    "answer": "responses?|completions?|outputs?|predictions?|predicted|pred|reply|replies|resps"
+    "|generations?|generated_text|model_answer|model_output|samples|sampled_answers",
+    "reference": "targets?|golds?|golden|gold_answer|label|ground_?truth|truth|expected|solution"
+    "|(expected|right|true)_answer|correct_answers?|accepted|accepted_answers|ideal",
+    "confidence": "confidences|confidence_score|conf|certainty|prob|probability|score|sure|p_correct",
+    "question": "questions|prompts?|query|input|instruction|problem",
+}
 REFERENCES = {"reference", "references"}
 # The keys of a record that are read; a table keeps the others as they are.
 KEYS = {
     "id", "question", "context", "choices", "labels", "answer_is", "correct", "confidence", "equality", *REFERENCES, *GIVEN,
 }  # fmt: skip
+# The keys that stand for the same: where one is read, a column that is like it is no loss.
 SAME = {"answer": GIVEN, "reference": REFERENCES | {"correct"}}
 
 
@@ -58,9 +52,11 @@ def read(
     task: str | None = None,
     limit: int | None = None,
 ) -> list[Question]:
-    """Every question, or the first `limit` of them, with its answers, its confidence and its reference where they are known.
+    """Every question, or the first `limit` of them, with its answers, its confidence and its
+    reference where they are known.
 
-    questions: texts, mappings, what holds rows in a program, or the path of a file. Raises BadInput naming the question.
+    questions: texts, mappings, what holds rows in a program, or the path of a file. Raises BadInput
+    naming the question.
     """
     if isinstance(questions, list) and questions and isinstance(questions[0], Question):
         return questions  # by the command line
@@ -71,13 +67,14 @@ def read(
         raise BadInput(
             "no questions; expected a list of texts or of mappings, or the path of a file"
         )
-    given = _beside("answers", answers, len(rows))
-    known = _beside("labels", labels, len(rows))
+    n = len(rows)
+    given = [UNSET] * n if answers is None else _column("answers", answers, n)
+    known = [None] * n if labels is None else _column("labels", labels, n)
     asked = [
         _question(row, answer, label, fields, task)
         for row, answer, label in itertools.islice(zip(rows, given, known, strict=True), limit)
     ]
-    _refuse_words(asked, [] if labels is None else known)
+    _refuse_words(asked, known)
     _say_unread(asked)
     return asked
 
@@ -100,7 +97,9 @@ def _rows(questions: Any) -> list[tables.Row]:
 
 
 def _meant(questions: str) -> str:
-    """What a text that is no file may have been meant for: a file with a name like it, or a question."""
+    """What a text that is no file may have been meant for: a file with a name like it, or a
+    question.
+    """
     folder, name = os.path.split(questions)
     beside = os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
     if meant := did_you_mean(name, beside).strip():
@@ -109,27 +108,24 @@ def _meant(questions: str) -> str:
     return f"; a single question is a list of one: [{short(questions)}]" if is_text else ""
 
 
-def _beside(name: str, values: Any, n: int) -> list[Any]:
-    """A column of answers or labels, one for each of n questions; UNSET for each where none is given."""
-    if values is None:
-        return [UNSET] * n
+def _column(name: str, values: Any, n: int) -> list[Any]:
+    """Answers or labels, one for each of n questions."""
     held = tables.held(values)
-    if not isinstance(held, list):
-        raise BadInput(
-            f"{name}: expected {n}, one for each question, found {_kind(values)} ({short(values)})"
-        )
-    if len(held) != n:
-        raise BadInput(f"{name}: expected {n}, one for each question, found {len(held)}")
-    return held
-
-
-def _kind(value: Any) -> str:
-    return "a text" if isinstance(value, str) else f"a {type(value).__name__}"
+    if isinstance(held, str):
+        found = f"a text ({short(values)})"
+    elif not isinstance(held, list):
+        found = f"a {type(values).__name__} ({short(values)})"
+    elif len(held) != n:
+        found = str(len(held))
+    else:
+        return held
+    raise BadInput(f"{name}: expected {n}, one for each question, found {found}")
 
 
 def _question(
     row: tables.Row, answer: Any, label: Any, fields: tables.Fields | None, task: str | None
 ) -> Question:
+    """answer: UNSET where none is given; None is an empty one. label: None where there is none."""
     where = row[0]
     record = _record(row, fields)
     if isinstance(answer, dict):
@@ -138,39 +134,38 @@ def _question(
         record["answers"] = answer or [None]
     elif answer is not UNSET:
         record["answer"] = answer
-    is_given = not GIVEN.isdisjoint(record)
-    has_confidence = "confidence" in record
-    _check_text(where, record, is_given or has_confidence)
-    # An empty cell says nothing, but in the column of the confidences: of one that could not be read.
-    record = {
-        key: value
-        for key, value in record.items()
-        if key == "confidence" or (value is not None and value != "")
-    }
-    if (is_given or has_confidence) and GIVEN.isdisjoint(record):
+    is_given = "confidence" in record or not GIVEN.isdisjoint(record)
+    _check_text(where, record, is_given)
+    for key, value in [*record.items()]:
+        # An empty cell says nothing, but as a confidence: that could not be read.
+        if key != "confidence" and value in (None, ""):
+            del record[key]
+    if is_given and GIVEN.isdisjoint(record):
         record["answer"] = None
-    if label is not UNSET and label is not None:
+    if label is not None:
         _check_label(where, label, is_given, "choices" in record)
-        record[_key_of_label(label)] = label
-    if "correct" in record and GIVEN.isdisjoint(record):
+        is_judgement = all(isinstance(mark, bool) for mark in as_list(label))
+        record["correct" if is_judgement else "reference"] = label
+    if "correct" in record and not is_given:
         judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
         raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
     _check_confidence(where, record)
     question = question_of_record(where, record, task)
     if task == "choice" and not question.options:
         raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
-    return _with_its_own_answer(question)
+    _take_its_own_answer(question)
+    return question
 
 
 def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
     """The row under our names: `fields` name some of its columns, the others keep their own names."""
     where, cells = row
-    if isinstance(cells, str) and fields is None:
-        return {"question": cells}
     if fields is None:
-        return tables.record(row, None)
+        return {"question": cells} if isinstance(cells, str) else tables.record(row, None)
     named = tables.record(row, fields)
-    columns = {column for value in fields.values() for column in tables.several(cells, value)}
+    columns = set()
+    for column in fields.values():
+        columns.update(tables.several(cells, column))
     if not REFERENCES.isdisjoint(named):
         columns |= REFERENCES
     others = {key: value for key, value in cells.items() if key not in columns}
@@ -178,13 +173,15 @@ def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
 
 
 def _check_text(where: str, record: Record, is_given: bool) -> None:
-    """Raises BadInput for a question without a text, which only answers that are made already can do without."""
+    """Raises BadInput for a question without a text, which only answers that are made already can
+    do without.
+    """
     text = record.get("question")
     if (is_given and text is None) or (isinstance(text, str) and not is_blank(text)):
         return
     if "question" in record:
         raise BadInput(f"{where}: 'question' is {text!r}; expected a text that is not empty")
-    alike = [name for name in record if _plain_name(name) in ALIKE["question"]]
+    alike = [name for name in record if _is_like("question", name)]
     remedy = f"name its column: --fields question={[*alike, 'COLUMN'][0]} (fields=)"
     raise BadInput(f"{where}: no 'question'; it has {', '.join(map(str, record))}; {remedy}")
 
@@ -199,12 +196,6 @@ def _check_label(where: str, label: Any, is_given: bool, has_choices: bool) -> N
         raise BadInput(f"{where}: the label is {label!r}; {expected}")
 
 
-def _key_of_label(label: Any) -> str:
-    """Whether a label judges the given answers, or is an accepted answer."""
-    marks = label if isinstance(label, list) else [label]
-    return "correct" if all(isinstance(mark, bool) for mark in marks) else "reference"
-
-
 def _check_confidence(where: str, record: Record) -> None:
     """Raises BadInput for a confidence that is none, or for the confidences of several methods."""
     confidence = record.get("confidence")
@@ -217,31 +208,33 @@ def _check_confidence(where: str, record: Record) -> None:
     tables.probability(where, confidence)
 
 
-def _with_its_own_answer(question: Question) -> Question:
-    """With `answer` as the greedy one where it stands beside `answers`: it is the answer that its user is given.
+def _take_its_own_answer(question: Question) -> None:
+    """Let `answer` be the greedy one where it stands beside `answers`: its user is given this one.
 
     Where only that answer is judged, other samples are called wrong; `judges_one` says so.
     """
-    changed: Record = {}
-    own, right = question.own
-    if own is not None and question.greedy is None and question.more.get("answers") is not None:
-        changed["greedy"] = own, right
-    greedy = changed.get("greedy", question.greedy)
-    if question.samples and greedy and greedy[1] is not None and not question.labelled:
-        changed["judgements"] = [text == greedy[0] and greedy[1] for text in question.samples]
-    return msgspec.structs.replace(question, **changed)
+    has_samples = question.more.get("answers") is not None
+    if has_samples and question.greedy is None and question.own[0] is not None:
+        question.greedy = question.own
+    if question.samples and question.greedy is not None and not question.labelled:
+        answer, right = question.greedy
+        if right is not None:
+            question.judgements = [text == answer and right for text in question.samples]
 
 
 def judges_one(question: Question) -> bool:
-    """Whether its labels say of one answer among several samples whether it is right, and nothing of the others."""
+    """Whether its labels say of one answer among several samples whether it is right, and nothing
+    of the others.
+    """
     if question.reference or question.greedy is None or len(question.samples or ()) < 2:
         return False
     return question.greedy[1] is not None and not isinstance(question.more.get("correct"), list)
 
 
-def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
-    """Raises BadInput if labels are words or numerals for right and wrong, which would be accepted answers that no answer
-    equals."""
+def _refuse_words(asked: list[Question], labels: list[Any]) -> None:
+    """Raises BadInput if labels are words or numerals for right and wrong, which would be accepted
+    answers that no answer equals.
+    """
     words = {label.strip().casefold() for label in labels if isinstance(label, str)}
     if not words or asked[0].samples is None:
         return
@@ -257,36 +250,41 @@ def _refuse_words(asked: list[Question], labels: Sequence[Any]) -> None:
 
 
 def _say_unread(asked: list[Question]) -> None:
-    """One line about the columns that look like answers, references or confidences, and are none of the keys that are read."""
+    """One line about the columns that look like answers, references or confidences, and are none of
+    the keys that are read.
+    """
     filled = ((name, cell) for question in asked for name, cell in question.more.items())
     columns = dict.fromkeys(name for name, cell in filled if cell is not None)
     unread = {}
-    for key, alike in ALIKE.items():
-        if not SAME.get(key, {key}) & columns.keys():
-            unread |= {column: key for column in columns if _plain_name(column) in alike}
+    for key in ALIKE:
+        if SAME.get(key, {key}).isdisjoint(columns):
+            unread |= {column: key for column in columns if _is_like(key, column)}
     if unread:
-        are, them = ("s {} are", "them") if len(unread) > 1 else (" {} is", "it")
+        names = ", ".join(map(str, unread))
+        what = f"column {names} is not read; to read it"
+        if len(unread) > 1:
+            what = f"columns {names} are not read; to read them"
         ways = " ".join(f"{key}={column}" for column, key in unread.items())
-        say(
-            f"[measure] column{are.format(', '.join(map(str, unread)))} not read; "
-            f"to read {them}: --fields {ways} (in Python fields=)"
-        )
+        say(f"[measure] {what}: --fields {ways} (in Python fields=)")
 
 
-def _plain_name(column: Any) -> str:
-    """The name of a column as ALIKE writes it."""
-    return re.sub(r"[\s-]+", "_", str(column).strip().casefold())
+def _is_like(key: str, column: Any) -> bool:
+    """Whether other programs call a column of this key so."""
+    name = re.sub(r"[\s-]+", "_", str(column).strip().casefold())
+    return re.fullmatch(ALIKE[key], name) is not None
 
 
 def complete(
     asked: list[Question], known: list[Question], equality: str | None, task: str | None
 ) -> None:
-    """Give ids and the equality to those without. known: the questions to fit on. Raises BadInput where questions lack what
-    others have, or cannot be compared."""
+    """Give ids and the equality to those without. known: the questions to fit on. Raises BadInput
+    where questions lack what others have, or cannot be compared.
+    """
     for split, questions in {"test": asked, "fit": known}.items():
         for number, question in enumerate(questions):
             question.id = question.id or f"{split}-{number}"
-            question.more = ({"equality": equality} if equality else {}) | question.more
+            if equality:
+                question.more = {"equality": equality} | question.more
             _check_equality(question, equality, task)
     every = [*asked, *known]
     files.unique_ids(
@@ -314,7 +312,9 @@ def _check_equality(question: Question, equality: str | None, task: str | None) 
 
 
 def name_the_nameless(asked: list[Question], are_shown: bool) -> None:
-    """Give a text to questions without one, for the table; are_shown: to a model. Raises BadInput where one would see it."""
+    """Give a text to questions without one, for the table; are_shown: to a model. Raises BadInput
+    where one would see it.
+    """
     for question in asked:
         if question.text:
             continue
@@ -326,24 +326,28 @@ def name_the_nameless(asked: list[Question], are_shown: bool) -> None:
 
 
 def answers_given(question: Question) -> Record:
-    """The record of answers already made, as orce.given.records reads it. Without labels all are wrong, and that is dropped in
-    the end."""
+    """The record of answers already made, as orce.given.records reads it. Without labels all are
+    wrong, and that is dropped in the end.
+    """
     judged = question.judgeable()
-    record: Record = {"id": question.id, "answers": judged.samples}
+    greedy = None
     if judged.greedy is not None:
         text, right = judged.greedy
-        record["greedy"] = {"answer": text, "correct": right}
-    if judged.judgements is not None:
-        record["correct"] = judged.judgements
-    return record
+        greedy = {"answer": text, "correct": right}
+    return {
+        "id": question.id,
+        "answers": judged.samples,
+        "greedy": greedy,
+        "correct": judged.judgements,
+    }
 
 
 def confidence_given(question: Question) -> Record:
     """The record of a confidence already made, as orce.given.records reads it."""
-    record: Record = {"id": question.id, "confidence": question.more.get("confidence")}
-    own, right = question.own
-    if own is not None:
-        record["answer"] = own
-        if right is not None:
-            record["correct"] = right
-    return record
+    answer, right = question.own
+    return {
+        "id": question.id,
+        "confidence": question.more.get("confidence"),
+        "answer": answer,
+        "correct": right,
+    }

@@ -1,5 +1,6 @@
-"""What a row of a table is made of: its files back to the questions, each with its seal, the settings
-that are not the paper's, and what it was computed with (`orce show CELL --provenance --method ROW`).
+"""What a row of a table is made of: its files back to the questions, each with its seal, the
+settings that are not the paper's, and what it was computed with (`orce show CELL --provenance
+--method ROW`).
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,11 +31,13 @@ def describe(metrics: Path) -> Iterator[tuple[str, str]]:
     """(title, text) of each line on a metrics.json. Raises BadInput if it, or a file that it was
     made from, is missing or changed.
     """
-    if not metrics.exists():
-        raise BadInput(f"{metrics}: no such file; expected results/DATASET/MODEL/ROW/metrics.json")
+    first = store.run_path(metrics)
+    if first is None or not metrics.exists():
+        why = "no such file" if first else "not a path from results/ on"
+        raise BadInput(f"{metrics}: {why}; expected results/DATASET/MODEL/ROW/metrics.json")
     root = metrics.parents[4]
     paper = dict(load.dotted_keys(load.read_mapping(PAPER)))
-    files = [store.run_path(metrics) or str(metrics)]
+    files = [first]
     for name in files:  # which grows
         path = root / name
         if not path.exists():
@@ -67,8 +70,8 @@ def details(
 
 
 def key_in_config(name: str, key: str) -> str:
-    """The key of config.yaml that a setting of a file comes from; it may be none. name: of the file,
-    from results/ on; key: dotted.
+    """The key of config.yaml that a setting of a file comes from; it may be none. name: of the
+    file, from results/ on; key: dotted.
     """
     if key in COMMON:
         return COMMON[key]

@@ -91,9 +91,11 @@ class Cell:
         # of the RL questions: (the reward, and the round after the first; the pair)
         self.pairs: list[tuple[str, Pair]] = []
         for path in sorted(folder.glob("**/pairs/*.jsonl")):
-            inside = path.relative_to(folder).parts
-            round = f", {inside[0]}" if inside[0].startswith("round") else ""
-            self.pairs += [(f"{path.stem}{round}", pair) for pair in store.records(path, Pair)]
+            name = path.stem
+            inside = path.relative_to(folder).parts[0]
+            if inside.startswith("round"):
+                name += f", {inside}"
+            self.pairs += [(name, pair) for pair in store.records(path, Pair)]
         self._examples: dict[str, dict[str, Any]] = {}
 
     def prompts(self, split: str) -> Path:
@@ -103,18 +105,18 @@ class Cell:
         path = self.prompts(sample.split)
         if sample.split not in self._examples:
             self._examples[sample.split] = {record["id"]: record for record in store.read(path)}
-        if sample.id not in self._examples[sample.split]:
+        example = self._examples[sample.split].get(sample.id)
+        if example is None:
             raise BadInput(f"{path}: no question {sample.id!r}, which samples.jsonl answers")
-        return self._examples[sample.split][sample.id]
+        return example
 
     def find(self, name: str) -> list[Sample]:
         """The samples of a question, one for each split that has this id."""
         found = [sample for sample in self.samples if sample.id == name]
         if not found:
             hint = did_you_mean(name, (sample.id for sample in self.samples)).strip()
-            raise BadInput(
-                f"{self.folder}/samples.jsonl: no question {name!r}{hint and f'; {hint}'}"
-            )
+            end = f"; {hint}" if hint else ""
+            raise BadInput(f"{self.folder}/samples.jsonl: no question {name!r}{end}")
         return found
 
     def worst(self, row: str, n: int) -> tuple[list[Sample], str]:
@@ -126,16 +128,17 @@ class Cell:
             raise BadInput(f"{self.folder}: no row {row!r}; {hint}It has {', '.join(self.rows)}")
         confidences = self.rows[row]
         read = [record for record in confidences if record.confidence is not None]
-        ranked = sorted(read, key=error, reverse=True)  # stable: ties stay in the file's order
-        shown = ranked[:n]
+        shown = sorted(read, key=error, reverse=True)[:n]  # stable: ties stay in the file's order
         line = (
             f"{self.folder}: {row}: the {len(shown)} largest |confidence - correct| of {len(read)}"
         )
         unread = len(confidences) - len(read)
-        line += f"; {unread} more could not be read" if unread else ""
-        tied = sum(error(record) == error(shown[-1]) for record in read) if shown else 0
+        if unread:
+            line += f"; {unread} more could not be read"
+        last = error(shown[-1]) if shown else None
+        tied = sum(error(record) == last for record in read)
         if tied > 1:
-            line += f"; {tied} have an error of {error(shown[-1]):.2f}, in the order of the file"
+            line += f"; {tied} have an error of {last:.2f}, in the order of the file"
         tested = {sample.id: sample for sample in self.samples if sample.split == "test"}
         return [tested[record.id] for record in shown], line
 
@@ -177,7 +180,9 @@ class Cell:
             yield title, f"{number}. {text_of(answer)}: {verdict(correct)}, {how}: {reply}"
 
     def reliability(self, sample: Sample) -> Iterator[tuple[str, str]]:
-        """Kappa (section 3.1), the realised answer, and the statement that the warm start learns (section 3.2)."""
+        """Kappa (section 3.1), the realised answer, and the statement that the warm start learns
+        (section 3.2).
+        """
         row = self.surrogate.get(sample.key)
         if row is None:
             return
@@ -226,7 +231,9 @@ def verdict(correct: bool) -> str:
 
 
 def rule(read_by: str | None | UnsetType) -> str:
-    """The rule that read an answer, as it is shown; empty for an unread answer, and where the file does not say it."""
+    """The rule that read an answer, as it is shown; empty for an unread answer, and where the file
+    does not say it.
+    """
     if isinstance(read_by, str):
         return "the task itself" if read_by == BY_TASK else repr(read_by)
     return ""

@@ -1,8 +1,7 @@
 """The result of a measurement: one record a question, with the confidence by method."""
 
-import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,29 +10,38 @@ from orce.artefacts import files, tables
 from orce.errors import BadInput, printable
 
 SHOWN = 10  # records of a printed table
-QUESTION_WIDTH, ANSWER_WIDTH = 44, 20  # characters of a printed table's columns
+QUESTION_WIDTH = 44  # characters of a printed table's columns
+ANSWER_WIDTH = 20
+MARKS = {None: "", True: "yes", False: "no"}  # of `correct`
 RESERVED = ("id", "question", "answer", "reply", "correct", "decision")  # beside the methods
-WORKBOOKS = ("xlsx", "xls", "ods")
-# Rows whose confidences are too small for whole percents.
+# Kinds of tables that are read, or that a user may mean, and are not written.
+UNWRITTEN = {*tables.KINDS, "xlsx", "xls", "ods"} - {"jsonl", "csv"}
+# Methods whose confidences are too small for whole percents.
 SMALL = {"sequence_probability"}
 Record = dict[str, Any]
+Labelled = list[tuple[float | None, bool]]  # (confidence, correct) of labelled answers
 
 
 class Table(list[Record]):
     """Answers with their confidences, by `methods`.
 
-    A record: {id, question, answer, reply, correct, confidence: {method: 0 to 1, or None for unreadable}, own: {method: {answer,
-    correct}}, decision}, and what else its question came with. `reply`: the whole text, where the answer was read out of it;
-    `correct` only where there is a label, `own` for methods that judge another answer than the greedy one, `decision` after
-    `keep`.
+    A record: {id, question, answer, reply, correct, confidence: {method: 0 to 1, or None for
+    unreadable}, own: {method: {answer, correct}}, decision}, and what else its question came with.
+    `reply`: the whole text, where the answer was read out of it; `correct` only where there is a
+    label, `own` for methods that judge another answer than the greedy one, `decision` after `keep`.
     """
 
     def __init__(self, records: list[Record], methods: list[str]):
         super().__init__(records)
-        self.records, self.methods = records, methods
+        self.records = records
+        self.methods = methods
         self.hints: list[str] = []  # what is said below the table
         self.decision = ""  # the last line, where a threshold was chosen
         self.by = methods[0]  # the method whose least confidences are shown first
+
+    @property
+    def has_labels(self) -> bool:
+        return any("correct" in record for record in self)
 
     def confidence(self, method: str) -> list[float | None]:
         """The confidences of one method, in the order of the questions."""
@@ -42,13 +50,17 @@ class Table(list[Record]):
         return [record["confidence"][method] for record in self]
 
     def correct(self, method: str) -> list[bool | None]:
-        """Whether the answers that a method judges are right; None without a label. Raises BadInput where no answer has one."""
-        if not any("correct" in record for record in self):
+        """Whether the answers that a method judges are right; None without a label. Raises BadInput
+        where no answer has one.
+        """
+        if not self.has_labels:
             raise BadInput("no labels, so nothing says which answers are right; give labels=[...]")
         return [_judged(record, method).get("correct") for record in self]
 
     def metrics(self) -> dict[str, Record]:
-        """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; of the questions with labels."""
+        """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; of the
+        questions with labels.
+        """
         by_method = {}
         for method in self.methods:
             rows = []
@@ -67,12 +79,15 @@ class Table(list[Record]):
         delta: float = 0.05,
         calibration: str | Path | None = None,
     ) -> str:
-        """Decide which answers to keep and which to review, by a threshold on the confidences of the method `by` (the first).
+        """Decide which answers to keep and which to review, by a threshold on the confidences of
+        the method `by` (the first).
 
-        The threshold is chosen on the questions with labels, or on the labelled records of the file `calibration`. risk: at most
-        this share of the kept answers is wrong, with probability 1 - delta (learn-then-test, orce.apps.calibrate). coverage: this
-        share of the answers is kept; nothing is promised about errors. Each record gets `decision`, "keep" or "review". Returns
-        the line that says how many are kept and what is promised, which the printed table ends with.
+        The threshold is chosen on the questions with labels, or on the labelled records of the file
+        `calibration`. risk: at most this share of the kept answers is wrong, with probability 1 -
+        delta (learn-then-test, orce.apps.calibrate). coverage: this share of the answers is kept;
+        nothing is promised about errors. Each record gets `decision`, "keep" or "review". Returns
+        the line that says how many are kept and what is promised, which the printed table ends
+        with.
         """
         check_wanted(risk, coverage, delta)
         by = by or self.methods[0]
@@ -84,27 +99,27 @@ class Table(list[Record]):
             known = labelled_records(Path(calibration), by)
             source = f"records of {calibration}"
         if risk is not None:
-            rule = _rule_for_risk(by, known, source, risk, delta)
+            decision = _for_risk(by, known, source, confidences, risk, delta)
         else:
             assert coverage is not None
-            rule = _rule_for_coverage(known, source, confidences, coverage)
-        for record, confidence in zip(self, confidences, strict=True):
-            record["decision"] = "keep" if rule.keeps(confidence) else "review"
-        unlabelled = [record for record in self if "correct" not in record]
-        is_apart = calibration is None and bool(known) and bool(unlabelled)
-        decided = unlabelled if is_apart else self
+            decision = _for_coverage(known, source, confidences, coverage)
+        for record, is_kept in zip(self, decision.kept, strict=True):
+            record["decision"] = "keep" if is_kept else "review"
+        decided = [record for record in self if "correct" not in record]
+        what = "questions without a label"
+        if not decided or not known or calibration is not None:
+            decided = self
+            what = "questions"
         kept = sum(record["decision"] == "keep" for record in decided)
-        what = "questions without a label" if is_apart else "questions"
         least = ""
-        if rule.threshold is not None:
-            least = f" (`{by}` of at least {_number(rule.threshold)})"
+        if decision.threshold is not None:
+            least = f" (`{by}` of at least {_number(decision.threshold)})"
         self.by = by
-        self.decision = f"keep {kept} of {len(decided)} {what}{least}, review {len(decided) - kept}: {rule.promise}"
+        self.decision = f"keep {kept} of {len(decided)} {what}{least}, review {len(decided) - kept}: {decision.promise}"
         return self.decision
 
-    def _labelled(self, method: str) -> list[tuple[float | None, bool]]:
-        """(confidence, correct) of each question with a label."""
-        if not any("correct" in record for record in self):
+    def _labelled(self, method: str) -> Labelled:
+        if not self.has_labels:
             return []
         pairs = zip(self.confidence(method), self.correct(method), strict=True)
         return [(value, right) for value, right in pairs if right is not None]
@@ -116,34 +131,48 @@ class Table(list[Record]):
         return pandas.DataFrame(map(_flat, self))
 
     def write(self, path: str | Path) -> None:
-        """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name of another kind of table."""
+        """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name
+        of another kind of table.
+        """
         if writable(path) != "csv":
             return files.write_jsonl(path, self)
         rows = [_flat(record) for record in self]
-        there = dict.fromkeys(column for row in rows for column in row)
-        columns = [name for name in RESERVED if name in there]
-        columns += [name for name in there if name not in RESERVED]
+        names: Record = {}
+        for row in rows:
+            names |= row
+        columns = [name for name in RESERVED if name in names]
+        columns += [name for name in names if name not in RESERVED]
+        lines = [[row.get(column, "") for column in columns] for row in rows]
         with files.atomic(path) as handle:
-            lines = [[row.get(column, "") for column in columns] for row in rows]
             tables.write_csv(handle, [columns, *lines])
 
     def __repr__(self) -> str:
         """The least sure answers first: those are the ones to look at."""
-        has_labels = any("correct" in record for record in self)
-        labels = ["correct"] if has_labels else []
-        decisions = ["decision"] if self.decision else []
-        rows = [["question", "answer", *labels, *self.methods, *decisions]]
-        least_first = sorted(self, key=lambda record: _order(record["confidence"][self.by]))
-        for record in least_first[:SHOWN]:
-            values = [record["confidence"][name] for name in self.methods]
-            marks = [_mark(record.get("correct")) for _ in labels]
-            question = _beginning(printable(record["question"]), QUESTION_WIDTH)
-            answer = _end(printable(record["answer"] or "-"), ANSWER_WIDTH)
-            decided = [record["decision"] for _ in decisions]
-            rows.append([question, answer, *marks, *map(_number, values), *decided])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        layout = "  ".join(f"{{:{'<' if i < 2 else '>'}{width}}}" for i, width in enumerate(widths))
-        lines = [layout.format(*row) for row in rows]
+
+        def confidence(record: Record) -> float:
+            value = record["confidence"][self.by]
+            return -1 if value is None else value  # unreadable ones before all others
+
+        shown = sorted(self, key=confidence)[:SHOWN]
+        columns = {"question": [], "answer": []}
+        for record in shown:
+            question = printable(record["question"])
+            columns["question"].append(
+                textwrap.shorten(question, QUESTION_WIDTH, placeholder="...")
+            )
+            columns["answer"].append(_end(printable(record["answer"] or "-"), ANSWER_WIDTH))
+        if self.has_labels:
+            columns["correct"] = [MARKS[record.get("correct")] for record in shown]
+        for name in self.methods:
+            columns[name] = [_number(record["confidence"][name]) for record in shown]
+        if self.decision:
+            columns["decision"] = [record["decision"] for record in shown]
+        padded = []
+        for name, cells in columns.items():
+            side = "<" if name in ("question", "answer") else ">"
+            width = max(map(len, [name, *cells]))
+            padded.append([f"{cell:{side}{width}}" for cell in [name, *cells]])
+        lines = ["  ".join(row) for row in zip(*padded, strict=True)]
         if len(self) > SHOWN:
             lines.append(f"... {len(self) - SHOWN} more, of a higher confidence ({self.by})")
         lines += map(printable, self.hints)
@@ -158,121 +187,119 @@ def check_wanted(risk: float | None, coverage: float | None, delta: float) -> No
         raise BadInput(
             "a threshold is for a risk or for a coverage: give one of them, such as risk=0.1 (--threshold-for-risk 0.1)"
         )
-    for name, value in (("risk", risk), ("coverage", coverage), ("delta", delta)):
-        whole = name == "coverage" and value == 1
-        if value is not None and not 0 < value < 1 and not whole:
-            raise BadInput(f"{name} is {value:g}; expected a number between 0 and 1, such as 0.1")
+    calibrate.check_share("delta", delta)
+    if risk is not None:
+        calibrate.check_share("risk", risk)
+    elif coverage is not None and coverage != 1:
+        calibrate.check_share("coverage", coverage)
 
 
 def writable(path: str | Path) -> str:
-    """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise than it is written."""
+    """The kind that a file's name says. Raises BadInput for a kind that would be read otherwise
+    than it is written.
+    """
     if Path(path).is_dir():
         raise BadInput(f"{path} is a folder; name a file in .jsonl or .csv")
     kind = tables.kind(Path(path))
     is_packed = Path(path).suffix.lower() in tables.PACKED[1:]
-    is_other = kind in {*tables.KINDS, *WORKBOOKS} - {"jsonl", "csv"}
-    if is_other or is_packed:
+    if kind in UNWRITTEN or is_packed:
         raise BadInput(
             f"{path}: results are written as JSON lines or CSV; name a file in .jsonl or .csv"
         )
     return kind
 
 
-def labelled_records(path: Path, method: str) -> list[tuple[float | None, bool]]:
-    """(confidence, correct) of the labelled records of a file: of what `Table.write` wrote, or with one `confidence` each."""
-    pairs = []
+def labelled_records(path: Path, method: str) -> Labelled:
+    """The labelled records of a file that `Table.write` wrote, or of one with a `confidence` each."""
+    pairs: Labelled = []
     for where, record in tables.records(path):
-        own = record.get("own") or {}
-        correct = own.get(method, record).get("correct", record.get(f"{method}_correct"))
+        correct = tables.judgement(record.get(f"{method}_correct"))  # a column of CSV
+        if correct is None:
+            correct = _judged(record, method).get("correct")
         if correct is None:
             continue
-        confidence = record.get("confidence", record.get(method))
-        if isinstance(confidence, dict):
-            confidence = confidence.get(method)
-        if "confidence" not in record and method not in record:
-            raise BadInput(
-                f"{where}: no confidence of {method!r}; it has {', '.join(map(str, record))}"
-            )
         if correct not in (True, False):
             raise BadInput(f"{where}: 'correct' is {correct!r}; expected true or false")
-        confidence = tables.judgement(confidence)
-        pairs.append((tables.probability(where, confidence), bool(correct)))
+        confidence = record.get("confidence", record)  # CSV has a column for each method
+        if isinstance(confidence, dict):
+            if method not in confidence:
+                has = ", ".join(map(str, confidence))
+                raise BadInput(f"{where}: no confidence of {method!r}; it has {has}")
+            confidence = confidence[method]
+        confidence = tables.probability(where, tables.judgement(confidence))
+        pairs.append((confidence, bool(correct)))
     return pairs
 
 
-class Rule(NamedTuple):
-    """Which confidences are kept. threshold: None where none will do; promise: what is said of it."""
+class Decision(NamedTuple):
+    """kept: of each confidence, whether its answer is kept. threshold: None where none will do;
+    promise: what is said of it.
+    """
 
-    keeps: Callable[[float | None], bool]
+    kept: Sequence[bool]
     threshold: float | None
     promise: str
 
 
-def _rule_for_risk(
-    by: str, known: list[tuple[float | None, bool]], source: str, risk: float, delta: float
-) -> Rule:
+def _for_risk(
+    by: str,
+    known: Labelled,
+    source: str,
+    confidences: list[float | None],
+    risk: float,
+    delta: float,
+) -> Decision:
     """By learn-then-test on the labelled confidences `known`. Raises BadInput where there are none."""
     if not known:
         raise BadInput(
             "a threshold for a risk is chosen on answers known to be right or wrong, and none is; "
             "give some questions a reference"
         )
-    scale, unscale = (calibrate.spread, calibrate.unspread) if by in SMALL else (_same, _same)
-    stated = [scale(value) for value, _ in known]
+    stated = [value for value, _ in known]
     correct = [right for _, right in known]
+    if by in SMALL:
+        stated = [*map(calibrate.spread, stated)]
+        confidences = [*map(calibrate.spread, confidences)]
     selection = calibrate.threshold_for_risk(stated, correct, risk, delta)
-
-    def keeps(confidence: float | None) -> bool:
-        return selection.keeps(scale(confidence))
-
-    of = f"{selection.n} {source}"
-    if selection.threshold is None:
-        return Rule(keeps, None, f"no threshold ensures a risk of {risk:g}; {selection.needed}")
+    kept = [selection.keeps(value) for value in confidences]
+    threshold = selection.threshold
+    if threshold is None:
+        return Decision(kept, None, f"no threshold ensures a risk of {risk:g}; {selection.needed}")
     promise = (
         f"the true error rate of those kept is at most {risk:.3g} with probability {1 - delta:g}, if they are of the same kind as "
-        f"the {of}, of which it keeps {selection.kept} with {selection.errors} wrong"
+        f"the {selection.n} {source}, of which it keeps {selection.kept} with {selection.errors} wrong"
     )
-    return Rule(keeps, unscale(selection.threshold), promise)
+    if by in SMALL:
+        threshold = calibrate.unspread(threshold)
+    return Decision(kept, threshold, promise)
 
 
-def _rule_for_coverage(
-    known: list[tuple[float | None, bool]],
-    source: str,
-    confidences: list[float | None],
-    coverage: float,
-) -> Rule:
-    """By the share of the labelled confidences `known` that is kept, or of all `confidences` where none is labelled."""
-    stated = [value for value, _ in known] or confidences
+def _for_coverage(
+    known: Labelled, source: str, confidences: list[float | None], coverage: float
+) -> Decision:
+    """By the share of the labelled confidences `known` that is kept, or of all `confidences` where
+    none is labelled.
+    """
+    values = calibrate.floats(confidences)
+    stated = calibrate.floats(value for value, _ in known) if known else values
     threshold = calibrate.threshold_for_coverage(stated, coverage)
-
-    def keeps(confidence: float | None) -> bool:
-        return confidence is not None and confidence >= threshold
-
-    right = [right for value, right in known if keeps(value)]
-    count = f", of these {len(right)} {right.count(False)} wrong" if known else ""
-    of = source if known else "questions"
+    reached = stated >= threshold
+    counts = ""
+    if known:
+        labels = [right for (_, right), is_kept in zip(known, reached, strict=True) if is_kept]
+        counts = f", of these {len(labels)} {labels.count(False)} wrong"
     promise = (
-        f"{sum(map(keeps, stated))} of {len(stated)} {of} have that{count}; "
+        f"{reached.sum()} of {len(stated)} {source if known else 'questions'} have that{counts}; "
         "nothing is promised about errors (a threshold for a risk does)"
     )
-    return Rule(keeps, threshold, promise)
-
-
-def _same(value: Any) -> Any:
-    return value
+    return Decision((values >= threshold).tolist(), threshold, promise)
 
 
 def _judged(record: Record, method: str) -> Record:
-    """The mapping with the answer that a method judges and its `correct`: the method's own, or the record."""
-    return record.get("own", {}).get(method, record)
-
-
-def _order(confidence: float | None) -> float:
-    return -math.inf if confidence is None else confidence
-
-
-def _mark(correct: bool | None) -> str:
-    return "" if correct is None else "yes" if correct else "no"
+    """The mapping with the answer that a method judges and its `correct`: the method's own, or the
+    record.
+    """
+    return (record.get("own") or {}).get(method, record)
 
 
 def _number(confidence: float | None) -> str:
@@ -280,10 +307,6 @@ def _number(confidence: float | None) -> str:
     if confidence is None:
         return "-"
     return f"{confidence:.3f}" if confidence >= 0.01 or confidence == 0 else f"{confidence:.1e}"
-
-
-def _beginning(text: str, width: int) -> str:
-    return textwrap.shorten(text, width, placeholder="...") or text[:width]
 
 
 def _end(text: str, width: int) -> str:
