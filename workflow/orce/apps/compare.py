@@ -30,16 +30,16 @@ def run(args):
             why = "no confidences.jsonl in its folders" if cell.is_dir() else "no such folder"
             raise BadInput(f"{cell}: {why}; expected results/DATASET/MODEL of a finished run")
         usual = []
-        for stem in USUAL:
+        for stem in USUAL:  # with those of other models: sft, sft-from-llama3-8b
             usual += [name for name in paths if name.partition("-from-")[0] == stem]
         names = args.methods or usual
-        if unknown := [name for name in names if name not in paths]:
-            hint = did_you_mean(unknown[0], paths)
-            raise BadInput(f"{cell}: no method {unknown[0]!r}; {hint}It has {', '.join(paths)}")
+        known = ", ".join(paths)
+        for name in names:
+            if name not in paths:
+                hint = did_you_mean(name, paths)
+                raise BadInput(f"{cell}: no method {name!r}; {hint}It has {known}")
         if len(names) < 2:
-            raise BadInput(
-                f"{cell}: name two methods to compare (--methods); it has {', '.join(paths)}"
-            )
+            raise BadInput(f"{cell}: name two methods to compare (--methods); it has {known}")
         rows = [(name, summary.read_stated(paths[name], args.unparsed)) for name in names]
         for name, row in rows:
             if unread := signs.unread_line(row.unread, len(row.ids)):

@@ -191,7 +191,8 @@ def confidence(
         )
         reads_samples = any(method.compares or not method.logprobs_suffice for method in leaves)
         if not has_answers and not reads_samples:  # the greedy answers are enough
-            config.answers.samples = 0 if engine != "vllm" or server_model else 1
+            by_vllm = engine == "vllm" and "server" not in source
+            config.answers.samples = 1 if by_vllm else 0
         weights = None if judge is None else judges.local_folder(str(judge))
         _choose_device(config, device, dtype, weights is not None)
         if weights is not None:
@@ -210,30 +211,28 @@ def confidence(
 def _sources(
     model: str | Path | None, server_model: str | None, group_by: str | None
 ) -> tuple[Record, Record]:
-    """The sources of the model and of the grader; {} where there is none. The name `server_model`
-    is that of whichever is on a server.
+    """The sources of the model and of the grader; {} where there is none. `server_model` is the
+    name of whichever is on a server.
     """
     answering = str(model or "")
     grading = group_by or ""
-    grader_alone_is_served = "://" in grading and "://" not in answering
-    return (
-        _source(answering, None if grader_alone_is_served else server_model),
-        _source(grading, server_model if "://" in grading else None),
-    )
+    if server_model and "://" not in answering + grading:
+        raise BadInput(
+            f"server_model names a model of a server, and {public(answering)!r} is not an address (http://...)"
+        )
+    return _source(answering, server_model), _source(grading, server_model)
 
 
 def _source(model: str, server_model: str | None) -> Record:
-    if model.startswith(("http://", "https://")):
-        if not server_model:
-            raise BadInput(
-                f"{public(model)}: a server has several models; name one (server_model, --server-model)"
-            )
-        return {"server": model, "model": server_model}
-    if server_model:
+    if not model:
+        return {}
+    if not model.startswith(("http://", "https://")):
+        return judges.as_source(model)
+    if not server_model:
         raise BadInput(
-            f"server_model names a model of a server, and {public(model)!r} is not an address (http://...)"
+            f"{public(model)}: a server has several models; name one (server_model, --server-model)"
         )
-    return judges.as_source(model) if model else {}
+    return {"server": model, "model": server_model}
 
 
 def _usual_methods(
