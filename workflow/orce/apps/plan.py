@@ -186,7 +186,7 @@ def show(
 
 def line_of(rule: str, costs: list[Cost], unit: str) -> str:
     """A line of the printed table: the sums of some jobs, and the longest of them."""
-    total = Cost(*map(sum, zip(*costs, strict=True)))
+    total = Cost(*(sum(column) for column in zip(*costs, strict=True)))
     longest = max(cost.hours for cost in costs)
     return (
         f"{rule:<11}{len(costs):>6}"
@@ -341,7 +341,7 @@ def loaded_model(config: Config, job: Job) -> str:
     another cell's, or the grader. Empty where no model grades.
     """
     if job.rule == "grade":
-        return (config.grading and config.grading.model) or ""
+        return "" if config.grading is None else config.grading.model or ""
     answering = job.rule in ("sample", "elicit", "likelihoods")
     if answering or (job.rule, job.name) == ("states", "answers"):
         return job.cell.model
@@ -477,7 +477,7 @@ def model_sizes(config: Config, job: Job) -> Sizes:
         heads = given.get("num_attention_heads") or 1
         head = (given.get("hidden_size") or 0) // heads
         usual = {"num_key_value_heads": heads, "head_dim": head}  # where they are left out
-        shape = [given.get(key) or usual.get(key) for key in SHAPE]
+        shape: list[Any] = [given.get(key) or usual.get(key) for key in SHAPE]
         if all(shape):
             return decoder(*shape)
     origin = source.get("hub") or source.get("package") or source.get("path")
