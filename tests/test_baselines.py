@@ -85,7 +85,7 @@ def test_texts_have_the_log_probabilities_of_a_plain_forward_pass_in_any_number_
 def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
     record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
     options = likelihoods.LikelihoodsSettings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.score_greedy([(EXAMPLE, record)], reading.Scorer(lm), options)
+    (found,) = likelihoods.score([(EXAMPLE, record)], reading.Scorer(lm), options)
     assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
     asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
     assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
@@ -136,7 +136,7 @@ def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
     named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
     options = elicit.ElicitSettings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
     engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = elicit.elicit_chunk(items, engine, elicit.Elicitation(options), options)
+    found = elicit.Elicitation(options).elicit(items, engine)
     assert [one.confidence for one in found] == [0.95, 0.2, None]
     assert [one.retried for one in found] == [False, True, True]
     assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)
@@ -453,7 +453,7 @@ EXAMPLES = FACTS.load({"size": 4}, "validation")
 
 
 def answered(examples, engine, options):
-    return elicit.elicit_chunk([(example, None) for example in examples], engine, elicit.Elicitation(options), options)
+    return elicit.Elicitation(options).elicit([(example, None) for example in examples], engine)
 
 
 def options(method, task=WORLDFACTS, **changed):

@@ -182,7 +182,7 @@ class Says:
 def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind, text, greedy, said):
     settings = elicit.ElicitSettings(**asking(own(kind, text)))
     with pytest.raises(BadInput, match=said):
-        elicit.elicit_chunk([(example, greedy) for example in EXAMPLES], Says(), elicit.Elicitation(settings), settings)
+        elicit.Elicitation(settings).elicit([(example, greedy) for example in EXAMPLES], Says())
 
 
 def test_a_right_module_is_left_as_it_is():

@@ -29,6 +29,7 @@ from orce.align.rewards import (
 from orce.artefacts import files, store
 from orce.artefacts.records import Candidate, Realised
 from orce.config.check import read_config
+from orce.llm.chat import statement, to_percent
 from orce.stages.pairs import PairsSettings, preference_records, tied_candidates
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -303,7 +304,8 @@ def test_pairs_are_extremes_of_different_value(m, seed):
 
 
 def candidate(kappa: float, confidences: list[float], logprobs: list[float] | None = None) -> Candidate:
-    return Candidate("", kappa, kappa >= 0.5, confidences, [], [], kappa, logprobs or [])
+    raw = [statement(to_percent(confidence)) for confidence in confidences]
+    return Candidate("", kappa, kappa >= 0.5, confidences, [], raw, kappa, logprobs or [])
 
 
 def asked(name):

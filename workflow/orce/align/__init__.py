@@ -1,3 +1,3 @@
-"""Sections 3.1 and 3.2 of the paper: the surrogate of reliability, and the rewards that choose
-pairs.
+"""Sections 3.1 to 3.3 of the paper: kappa and the realised answer (`surrogate`), the rewards of
+stated confidences and the preference pairs that they choose (`rewards`).
 """

@@ -1,15 +1,15 @@
-"""Rewards for candidate confidences, and the pairs that they choose (sections 3.2 and 3.3).
+"""Section 3.2, the rewards of a stated confidence, and section 3.3, the pairs that they choose.
 
-A reward says how good it would be to state confidence c for an answer whose prompt has correctness
-likelihood kappa, given a reference set of pairs (C, K). All rewards have one signature, and so has
-`reward` in a file of your own:
+A reward says how good it would be to state confidence c for an answer whose prompt has kappa, given
+a reference set of pairs (C, K). All rewards have one signature, and so has `reward` in a file of
+your own:
 
     reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> array
 
-reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence, surrogate and
-correct describe the candidates and broadcast to one shape, which is also the result's; `correct`
-says whether the answer shown to the confidence LLM is right. Confidences and kappas must lie in [0,
-1], and `correct` must be 0 or 1 (else ValueError); they are compared without rounding.
+reference_confidence (C) and reference_surrogate (K) are arrays [n]. confidence (c), surrogate
+(kappa) and correct describe the candidates and broadcast to one shape, which is also the result's;
+`correct` says whether the answer shown to the confidence LLM is right. Confidences and kappas must
+lie in [0, 1], and `correct` must be 0 or 1 (else ValueError); they are compared without rounding.
 
 Only the order of a prompt's rewards matters. SC rewards are of order 1/n, and computed from exact
 integers.
@@ -38,15 +38,15 @@ __all__ = [
     "spearman_marginal",
     "spearman_marginal_without_generation",
 ]
+Integers = NDArray[np.int64]
 Values = NDArray[np.float64]
 Reward = Callable[..., Values]
 
 
 def _checked(formula: Reward, needs_correct: bool = False) -> Reward:
-    """The reward of a formula: checks the five arguments and passes them on as float64 arrays.
+    """Decorates the formula of a reward, which then gets its arguments checked and as float64 arrays.
 
-    needs_correct: whether the formula reads `correct`, which is None for the others where it is not
-        given.
+    needs_correct: whether the formula reads `correct`. Others may be called without it.
     """
 
     @wraps(formula)
@@ -63,55 +63,58 @@ def _checked(formula: Reward, needs_correct: bool = False) -> Reward:
             correct = as_labels(correct, "correct")
         elif needs_correct:
             raise ValueError("this reward needs `correct`: 0 or 1 for each candidate, or for all")
-        return formula(
-            c, k, as_unit(confidence, "confidence"), as_unit(surrogate, "surrogate"), correct
-        )
+        confidence = as_unit(confidence, "confidence")
+        surrogate = as_unit(surrogate, "surrogate")
+        return formula(c, k, confidence, surrogate, correct)
 
     return reward
+
+
+# The order-aware reward
 
 
 @_checked
 def spearman_marginal(
     reference_confidence, reference_surrogate, confidence, surrogate, correct=None
 ):
-    """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K), with average ranks.
+    """SC reward: R_SC(c, kappa; C, K) = r_s(C + {c}, K + {kappa}) - r_s(C, K). Section 3.2,
+    "Spearman correlation reward".
 
-    r_s of a constant side counts as 0. Section 3.2, "Spearman correlation reward". Memory and time
-    grow with the number of distinct confidences times the number of distinct kappas.
+    r_s has average ranks, and counts as 0 where a side is constant. Memory and time grow with the
+    number of distinct confidences times the number of distinct kappas.
     """
-    levels_c, row, new_row = _indexed(reference_confidence, confidence)
-    levels_k, column, new_column = _indexed(reference_surrogate, surrogate)
+    c_levels, row, new_row = _indexed(reference_confidence, confidence)
+    k_levels, column, new_column = _indexed(reference_surrogate, surrogate)
     # The reference set as a contingency table: how many of its pairs have each C and each K.
-    size = len(levels_c) * len(levels_k)
-    counts = np.bincount(row * len(levels_k) + column, minlength=size)
-    table = _marginal_table(counts.reshape(len(levels_c), len(levels_k)))
+    size = len(c_levels) * len(k_levels)
+    counts = np.bincount(row * len(k_levels) + column, minlength=size)
+    table = _marginal_table(counts.reshape(len(c_levels), len(k_levels)))
     return table[new_row, new_column]
 
 
-def _indexed(
-    reference: Values, values: Values
-) -> tuple[Values, NDArray[np.int64], NDArray[np.int64]]:
+def _indexed(reference: Values, values: Values) -> tuple[Values, Integers, Integers]:
     """The distinct numbers of both, ascending, and the index among them of each of `reference` [n]
     and of `values`.
 
     One sort of all numbers takes half as long as a search of each among the distinct ones.
     """
-    distinct, index = np.unique(np.concatenate([reference, values.ravel()]), return_inverse=True)
-    return distinct, index[: len(reference)], index[len(reference) :].reshape(values.shape)
+    levels, index = np.unique(np.concatenate([reference, values.ravel()]), return_inverse=True)
+    old, new = np.split(index, [len(reference)])
+    return levels, old, new.reshape(values.shape)
 
 
-def _marginal_table(counts: NDArray[np.int64]) -> Values:
-    """R_SC of one more item in each cell [A, B] of a contingency table: counts of C by K, both in
-    ascending order.
+def _marginal_table(counts: Integers) -> Values:
+    """R_SC of one more item in each cell [A, B] of the contingency table of (C, K), whose rows and
+    columns ascend.
 
-    a and b are average ranks, doubled and centred, hence integers; an empty row or column has the
-    rank that a new item would get. A new item shifts the doubled, centred rank of every other item:
-    by +1 if that is above the new one, by -1 if below, by 0 if tied. So all sums of the enlarged
-    set follow from sums over the items above minus those below, and cumulative sums give these for
-    all cells at once.
+    a [A] and b [B] are the average ranks of each C and each K, doubled and centred, hence integers;
+    an empty row or column has the rank that a new item would get. A new item shifts the doubled,
+    centred rank of every other item: by +1 above the new one, by -1 below it, by 0 if tied. So each
+    sum over the enlarged set follows from sums over the items above minus those below, and
+    cumulative sums give these for all cells at once.
     """
-    counts = as_exact(int(counts.sum()), counts)
-    n = counts.sum()
+    n = int(counts.sum())
+    counts = as_exact(n, counts)
     p = counts.sum(axis=1)  # items with each C
     q = counts.sum(axis=0)  # items with each K
     a = 2 * np.cumsum(p) - p - n
@@ -122,22 +125,22 @@ def _marginal_table(counts: NDArray[np.int64]) -> Values:
     syy = q @ b**2
     sxy = a @ counts @ b
 
-    # sxx + {c}: sum (a + shift)^2 = sum a^2 + 2 sum a shift + sum shift^2. shift^2 is 1 for the n -
-    # p items that are not tied with the new one, whose own square is a^2.
+    # With c: sum (a + shift)^2 = sum a^2 + 2 sum a shift + sum shift^2, and the new item's own a^2.
+    # shift^2 is 1 for the n - p items that are not tied with it.
     sxx_new = sxx + 2 * _above_less_below(p * a) + n - p + a**2
     syy_new = syy + 2 * _above_less_below(q * b) + n - q + b**2
 
-    # sxy + {(c, kappa)}: sum (a + shift_c)(b + shift_k), expanded, and the new item's own a b
-    sxy_new = sxy + _above_less_below(a @ counts)  # sum a shift_k, one for each K
-    sxy_new = sxy_new + _above_less_below(counts @ b)[:, None]  # sum b shift_c, one for each C
-    sxy_new += np.outer(a, b)
+    # With (c, kappa): sum (a + shift_c)(b + shift_k), term by term, and the new item's own a b.
+    sxy_new = np.outer(a, b) + sxy
+    sxy_new += _above_less_below(a @ counts)  # sum a shift_k, for each K
+    sxy_new += _above_less_below(counts @ b)[:, None]  # sum b shift_c, for each C
     sxy_new += _above_less_below(_above_less_below(counts).T).T  # sum shift_c shift_k
 
     return _correlation(sxy_new, sxx_new[:, None], syy_new) - _correlation(sxy, sxx, syy)
 
 
-def _above_less_below(weights: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each position on the last axis, the sum of all later weights minus the sum of all earlier
+def _above_less_below(weights: Integers) -> Integers:
+    """For each position on the last axis, the sum of all later weights minus that of all earlier
     ones.
     """
     up_to = np.cumsum(weights, axis=-1)
@@ -152,12 +155,7 @@ def _correlation(sxy: NDArray, sxx: NDArray, syy: NDArray) -> Values:
     return np.divide(sxy, scale, out=np.zeros(np.shape(sxy)), where=scale > 0)
 
 
-@_checked
-def spearman_marginal_without_generation(
-    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
-):
-    """SC reward "w/o gen": R_SC(c, kappa; K, K), with K in place of the generated C. Table 4."""
-    return spearman_marginal(reference_surrogate, reference_surrogate, confidence, surrogate)
+# What it is compared with
 
 
 @_checked
@@ -167,16 +165,23 @@ def numeric_ranking_difference(
     """NRD reward: R_NRD = -|rank of c in C + {c} - rank of kappa in K + {kappa}|, with average
     ranks. Section 3.2.
     """
-    rank_c = _doubled_rank(reference_confidence, confidence)
-    rank_k = _doubled_rank(reference_surrogate, surrogate)
+    rank_c = doubled_rank(np.sort(reference_confidence), confidence)
+    rank_k = doubled_rank(np.sort(reference_surrogate), surrogate)
     # 0 minus, not a sign: the reward of equal ranks is 0, not -0.
-    return np.asarray(0.0 - np.abs(rank_c - rank_k) / 2, dtype=np.float64)
+    return 0.0 - np.abs(rank_c - rank_k) / 2
 
 
-def _doubled_rank(reference: Values, value: Values) -> NDArray[np.int64]:
-    """Twice the average rank of a value added to the reference, minus a constant."""
-    ordered = np.sort(reference)
+def doubled_rank(ordered: Values, value: Values) -> Integers:
+    """Twice the average rank of a value among ascending numbers and itself, minus a constant."""
     return np.searchsorted(ordered, value, "left") + np.searchsorted(ordered, value, "right")
+
+
+@_checked
+def spearman_marginal_without_generation(
+    reference_confidence, reference_surrogate, confidence, surrogate, correct=None
+):
+    """SC reward "w/o gen": R_SC(c, kappa; K, K), with K in place of the generated C. Table 4."""
+    return spearman_marginal(reference_surrogate, reference_surrogate, confidence, surrogate)
 
 
 @_checked
@@ -187,7 +192,7 @@ def numeric_distance(
 
     Rounded to 12 decimals: 0.3 and 0.5 are equally far from 0.4, though not in floating point.
     """
-    return np.asarray(0.0 - np.round(np.abs(confidence - surrogate), 12), dtype=np.float64)
+    return 0.0 - np.round(np.abs(confidence - surrogate), 12)
 
 
 @partial(_checked, needs_correct=True)
@@ -201,8 +206,8 @@ def brier_reward(reference_confidence, reference_surrogate, confidence, surrogat
     """RLCR's reward (Damani et al., 2025, arXiv 2507.16806): g - (c - g)^2, with g = 1 for a right
     answer and 0 for a wrong one.
 
-    The answer is fixed here, so g only shifts the rewards of its candidates: they are ordered as by
-        the Brier score.
+    The candidates of a prompt share its answer, so g only shifts their rewards: their order is that
+    of the Brier score.
     """
     return correct - (confidence - correct) ** 2
 
@@ -218,39 +223,47 @@ def log_score(reference_confidence, reference_surrogate, confidence, surrogate, 
     return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 
-# (name, row, reward): the paper's ablation table, and the proper scoring rules that others train
-# with
-_TABLE = (
-    ("sc", "ORCE", spearman_marginal),
-    ("sayself", "SaySelf-inspired RL objective", sayself),
-    ("sc-surrogate", "W/o gen (SC)", spearman_marginal_without_generation),
-    ("numeric", "Numeric dist", numeric_distance),
-    ("nrd", "NRD", numeric_ranking_difference),
-    ("rlcr", "Brier reward (RLCR)", brier_reward),
-    ("logscore", "Log-score reward", log_score),
-)
-REWARDS: dict[str, Reward] = {name: reward for name, _, reward in _TABLE}
-LABELS = {name: label for name, label, _ in _TABLE}
+# The rewards of a configuration: of the paper's ablation table, of others' proper scoring rules,
+# and in users' files
+
+REWARDS: dict[str, Reward] = {
+    "sc": spearman_marginal,
+    "sayself": sayself,
+    "sc-surrogate": spearman_marginal_without_generation,
+    "numeric": numeric_distance,
+    "nrd": numeric_ranking_difference,
+    "rlcr": brier_reward,
+    "logscore": log_score,
+}
+LABELS = {  # rows of the tables
+    "sc": "ORCE",
+    "sayself": "SaySelf-inspired RL objective",
+    "sc-surrogate": "W/o gen (SC)",
+    "numeric": "Numeric dist",
+    "nrd": "NRD",
+    "rlcr": "Brier reward (RLCR)",
+    "logscore": "Log-score reward",
+}
 
 
-# The rewards of a configuration: the names above, and `reward` in a Python file, whose LABEL is its
-# row
+def _fits_candidates(rewards, arguments: tuple) -> bool:
+    return np.shape(rewards) == np.shape(arguments[2]) and bool(np.isfinite(rewards).all())
 
 
-REWARD = Contract(
+CONTRACT = Contract(
     "reward(reference_confidence, reference_surrogate, confidence, surrogate, correct) -> an array of the shape of confidence, "
     "all of it finite",
-    lambda value, arguments: (
-        np.shape(value) == np.shape(arguments[2]) and bool(np.isfinite(value).all())
-    ),
+    _fits_candidates,
 )
 
 
 def from_path(path: str):
-    """The module of a user's reward, watched. Raises BadInput for what it lacks."""
+    """The module in a user's file: `reward`, whose results are checked, and LABEL, its row in the
+    tables. Raises BadInput for what it lacks.
+    """
     module = from_file(path)
     require(module, path, ("LABEL", "reward"), "a reward")
-    return keep_contracts(module, path, (REWARD,))
+    return keep_contracts(module, path, (CONTRACT,))
 
 
 def row_label(module: str) -> str:
@@ -263,7 +276,7 @@ def load(module: str) -> Reward:
     return from_path(module).reward if module.endswith(".py") else REWARDS[module]
 
 
-# The rewards of many prompts, and each prompt's pair
+# Section 3.3: the candidates of all prompts are scored, and each prompt's best and worst are a pair
 
 
 def reward_candidates(
@@ -301,26 +314,21 @@ def reward_without_own_pair(
     The reference set [P] belongs to the same prompts. Prompts with equal pairs share the reduced
     set, so the reward is called once per distinct pair.
     """
-    c = np.asarray(reference_confidence)
-    k = np.asarray(reference_surrogate)
+    reference = np.column_stack([reference_confidence, reference_surrogate])  # [P, 2]
     confidence = np.asarray(confidence)
     surrogate = np.asarray(surrogate)
     correct = np.asarray(correct)
-    if c.shape != surrogate.shape or k.shape != surrogate.shape:
+    if len(reference) != len(surrogate):
         raise ValueError(
-            f"expected the reference pairs of the {len(surrogate)} prompts, not {c.shape} and {k.shape}"
+            f"expected the reference pairs of the {len(surrogate)} prompts, not {len(reference)}"
         )
     rewards = np.empty(confidence.shape)
-    _, first, group = np.unique(np.stack([c, k]), axis=1, return_index=True, return_inverse=True)
+    _, first, group = np.unique(reference, axis=0, return_index=True, return_inverse=True)
     for number, own_pair in enumerate(first):
         prompts = group.ravel() == number
+        others = np.delete(reference, own_pair, axis=0)
         rewards[prompts] = reward_candidates(
-            reward,
-            np.delete(c, own_pair),
-            np.delete(k, own_pair),
-            confidence[prompts],
-            surrogate[prompts],
-            correct[prompts],
+            reward, *others.T, confidence[prompts], surrogate[prompts], correct[prompts]
         )
     return rewards
 
@@ -330,19 +338,19 @@ class Pairs(NamedTuple):
     column numbers.
 
     skipped: number of prompts without a pair, by reason ("one value", "equal rewards", "no
-        improvement").
+    improvement").
     """
 
-    prompt: NDArray[np.int64]
-    chosen: NDArray[np.int64]
-    rejected: NDArray[np.int64]
+    prompt: Integers
+    chosen: Integers
+    rejected: Integers
     skipped: dict[str, int]
 
 
 def select_pairs(
     rewards: ArrayLike, confidences: ArrayLike, seed: int, gains: ArrayLike | None = None
 ) -> Pairs:
-    """The highest- and the lowest-rewarded of each prompt's candidates.
+    """The highest- and the lowest-rewarded of each prompt's candidates, z+ and z-.
 
     rewards [P, M], confidences [P, M]. Among equal rewards the most frequent value of the prompt's
     candidates wins, then a seeded choice. A prompt whose candidates all have one value, or all one
@@ -365,7 +373,7 @@ def select_pairs(
     # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
 
-    def best_column(score: Values, tie_breaker: Values) -> NDArray[np.int64]:
+    def best_column(score: Values, tie_breaker: Values) -> Integers:
         # np.lexsort sorts by its last key first: score, then frequency, then noise.
         return np.lexsort((tie_breaker, shared, score))[:, -1]
 

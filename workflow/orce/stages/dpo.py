@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-import msgspec
+from msgspec.structs import replace
 
 from orce.artefacts import store
 from orce.artefacts.records import Pair
@@ -16,17 +16,15 @@ class DpoSettings(TrainStage, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
+        judge = picking.judge_base(config, model)
         stage = Preference(**picking.set_keys(config.dpo, Preference.__struct_fields__))
-        return picking.pick(
-            cls, config, "dpo", dataset, model, loads=picking.judge_base(config, model), stage=stage
-        )
+        return picking.pick(cls, config, "dpo", dataset, model, loads=judge, stage=stage)
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str, trial: str) -> Self:
         """The alignment at a point of the grid of `tune`."""
         point = picking.trials(config)[trial]
-        at = msgspec.structs.replace(config, dpo=msgspec.structs.replace(config.dpo, **point))
-        return cls.of(at, dataset, model)
+        return cls.of(replace(config, dpo=replace(config.dpo, **point)), dataset, model)
 
 
 def run(

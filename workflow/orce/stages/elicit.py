@@ -3,10 +3,9 @@ greedy answer (linguistic confidence).
 
 Decoding is greedy. If a reply states no readable confidence, a second question in the same
 conversation asks for the confidence alone (the two turns of Tian et al., 2023). The answer always
-comes from the first reply, and a confidence is never attached to the answer of another reply.
+comes from the first reply, so the confidence is in that answer.
 """
 
-from functools import partial
 from typing import Annotated, Any, Self
 
 from orce import methods, stages, tasks
@@ -19,11 +18,13 @@ from orce.settings.stage import ModelSettings
 from orce.tasks import without_reference
 from orce.text import extract, render
 
-STATEMENT_TOKENS = 16  # budget of the reply to the second question
+STATEMENT_TOKENS = 16  # budget of the reply to the second question, where it asks for a percent
 QUESTION_TOKENS = 64  # length of the second question with its chat markup
 AGAIN = (
     "That is not in the form that I asked for. Reply with only what I asked for, and nothing else."
 )
+
+Item = tuple[Example, Greedy | None]  # the greedy answer, for a method that asks about it
 
 
 class ElicitSettings(ModelSettings, kw_only=True):
@@ -56,49 +57,75 @@ def run(
     with the replies.
     """
     asked = Elicitation(settings)
-    items: list = [(example, None) for example in stages.read_prompts(prompts)]
+    items: list[Item] = [(example, None) for example in stages.read_prompts(prompts)]
     if samples is not None:
-        items = [
-            (example, record.greedy) for example, record in stages.read_tested(prompts, samples)
-        ]
+        tested = stages.read_tested(prompts, samples)
+        items = [(example, record.greedy) for example, record in tested]
 
-    def load(fast):
+    def load():
         asked.read("", *items[0])  # a mistake in a user's method shows before anything is generated
-        return stages.open_engine(
-            settings, fast, [asked.prompt(*item) for item in items], asked.longest
-        )
+        conversations = [asked.prompt(*item) for item in items]
+        return stages.open_engine(settings, conversations, asked.longest)
 
-    work = partial(elicit_chunk, asked=asked, settings=settings)
-    stages.write_in_chunks(settings, items, out, load, work, kind="answers", shard=shard)
+    stages.write_in_chunks(settings, items, out, load, asked.elicit, kind="answers", shard=shard)
 
 
 class Elicitation:
-    """Asks and reads by one method: for answer and confidence in one reply, or for confidence in
-    the greedy answer.
+    """Asks by one method, and reads the replies: for answer and confidence in one reply, or for
+    confidence in the greedy answer.
     """
 
     def __init__(self, settings: ElicitSettings):
+        self.settings = settings
         self.method = methods.load(settings.module)
         self.task = tasks.get(settings.task)
         self.options = settings.options
-        self.again_tokens = self.options["max_tokens"] if self.method.ask else STATEMENT_TOKENS
-        self.longest = self.options["max_tokens"] + QUESTION_TOKENS + self.again_tokens
+        self.budget: int = self.options["max_tokens"]
+        self.second_budget = self.budget if self.method.ask else STATEMENT_TOKENS
+        self.longest = self.budget + QUESTION_TOKENS + self.second_budget
 
-    def prompt(self, example: Example, greedy: Greedy | None = None) -> Messages:
+    def elicit(self, items: list[Item], engine) -> list[Confidence]:
+        """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a
+        list of both replies.
+        """
+        prompts = [self.prompt(*item) for item in items]
+        texts = self.generate(engine, prompts, self.budget, items)
+        records = [self.read(text, *item) for text, item in zip(texts, items, strict=True)]
+        for record in records:
+            record.retried = record.confidence is None
+        unread = [i for i, record in enumerate(records) if record.retried]
+        if not unread:
+            return records
+        longer = [self.again(prompts[i], texts[i], items[i][0]) for i in unread]
+        replies = self.generate(engine, longer, self.second_budget, [items[i] for i in unread])
+        for i, reply in zip(unread, replies, strict=True):
+            if self.method.ask:
+                records[i].confidence = self.method.read(reply, self.options)
+            else:
+                records[i].confidence = extract.confidence(reply)
+            records[i].raw = [texts[i], reply]
+        return records
+
+    def generate(
+        self, engine, conversations: list[Messages], budget: int, items: list[Item]
+    ) -> list[str]:
+        method = f"orce.methods.{self.settings.method}"
+        seeds = [seed_of(self.settings.seed, "ask", method, example["id"]) for example, _ in items]
+        return [text for (text,) in engine.generate(conversations, 1, 0.0, budget, seeds)]
+
+    def prompt(self, example: Example, greedy: Greedy | None) -> Messages:
         asked = without_reference(example)
         if self.method.ask and greedy:
             return self.method.ask(asked, greedy.answer, self.task, self.options)
         return self.method.prompt(asked, self.task, self.options)
 
-    def read(self, text: str, example: Example, greedy: Greedy | None = None) -> Confidence:
+    def read(self, text: str, example: Example, greedy: Greedy | None) -> Confidence:
         if self.method.ask and greedy:
             return Confidence.of(example, greedy, self.method.read(text, self.options), text)
-        answer, confidence = self.method.read(
-            text, without_reference(example), self.task, self.options
-        )
-        return Confidence.of(
-            example, Scored.of(answer, text, self.task.score(answer, example)), confidence, text
-        )
+        asked = without_reference(example)
+        answer, confidence = self.method.read(text, asked, self.task, self.options)
+        scored = Scored.of(answer, text, self.task.score(answer, example))
+        return Confidence.of(example, scored, confidence, text)
 
     def again(self, conversation: Messages, text: str, example: Example) -> Messages:
         """The conversation continued by `text` and a question for the confidence in its answer.
@@ -112,47 +139,10 @@ class Elicitation:
         longer = []
         for turn in conversation:
             longer.append(turn)
-            if turn["role"] == "assistant":
-                _, stated = self.method.read(turn["content"], example, self.task, self.options)
-                if stated is not None:
-                    longer += [
-                        question,
-                        {"role": "assistant", "content": statement(to_percent(stated))},
-                    ]
+            if turn["role"] != "assistant":
+                continue
+            _, stated = self.method.read(turn["content"], example, self.task, self.options)
+            if stated is not None:
+                repeated = statement(to_percent(stated))
+                longer += [question, {"role": "assistant", "content": repeated}]
         return [*longer, reply, question]
-
-
-def elicit_chunk(
-    items: list, engine, asked: Elicitation, settings: ElicitSettings
-) -> list[Confidence]:
-    """The answers and confidences; `raw` is the reply, or after a second question (`retried`) a
-    list of both replies.
-    """
-
-    def generate(conversations: list[Messages], limit: int, about: list) -> list[str]:
-        seeds = [
-            seed_of(settings.seed, "ask", f"orce.methods.{settings.method}", row["id"])
-            for row, _ in about
-        ]
-        return [text for (text,) in engine.generate(conversations, 1, 0.0, limit, seeds)]
-
-    prompts = [asked.prompt(*item) for item in items]
-    texts = generate(prompts, settings.options["max_tokens"], items)
-    answers = [asked.read(text, *item) for text, item in zip(texts, items, strict=True)]
-    for record in answers:
-        record.retried = False
-    if unread := [i for i, record in enumerate(answers) if record.confidence is None]:
-        longer = [asked.again(prompts[i], texts[i], items[i][0]) for i in unread]
-        replies = generate(longer, asked.again_tokens, [items[i] for i in unread])
-        for i, reply in zip(unread, replies, strict=True):
-            confidence = (
-                asked.method.read(reply, asked.options)
-                if asked.method.ask
-                else extract.confidence(reply)
-            )
-            answers[i].confidence, answers[i].raw, answers[i].retried = (
-                confidence,
-                [texts[i], reply],
-                True,
-            )
-    return answers

@@ -46,25 +46,11 @@ def run(
     extra.json (EXTRA), each metric with its 95 % bootstrap interval.
     """
     cell = Cell(settings.dataset, settings.model)
-    method = settings.method
-    for path, expected in (
-        (confidences, cell.confidences(method)),
-        (surrogate, f"{cell.folder}/surrogate.csv"),
-    ):
-        belongs = store.run_path(path) or store.manifest_facts(path).get("file", "")
-        if store.run_path(belongs) not in (None, expected):
-            raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
+    check_place(confidences, cell.confidences(settings.method))
+    check_place(surrogate, f"{cell.folder}/surrogate.csv")
     stated = read_stated(confidences, settings.unparsed_confidence)
     kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
-    for line, name in enumerate(stated.ids, 1):
-        if name not in kappa:
-            none = f"id {name!r} has no test row in {surrogate}"
-            raise BadInput(f"{confidences}, line {line}: {none}; make both again")
-    if missing := sorted(set(kappa).difference(stated.ids)):
-        counted = (
-            f"{missing[0]!r} of {surrogate}, and {len(missing)} of {len(kappa)} test ids have none"
-        )
-        raise BadInput(f"{confidences}: no line for id {counted}; {store.remake_hint(confidences)}")
+    check_ids(stated.ids, confidences, kappa, surrogate)
     options = {"f1": stated.f1, "n_resamples": settings.bootstrap, "seed": settings.seed}
     # Every item stays in n: an unreadable answer is wrong, an unreadable confidence takes the value
     # of the configuration.
@@ -75,25 +61,23 @@ def run(
         n_unparsed={"answer": stated.answers.count(None), "confidence": stated.unread},
         **options,
     )
-    readout = store.manifest_facts(confidences).get("settings", {}).get("readout", "stated")
+    if stated.unread < len(stated.ids):
+        values |= few_distinct(stated.confidence)
     # the other readouts of the same distributions, for the tables' further blocks
+    readout = store.manifest_facts(confidences).get("settings", {}).get("readout", "stated")
     if stated.mean is not None:
         values["mean"] = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
     if readout != "stated":
         values["readout"] = readout
-    if stated.unread < len(stated.ids):
-        values |= few_distinct(stated.confidence)
     if readout == "mean" and stated.as_stated is not None:
-        values["stated"] = summarise(stated.as_stated, stated.correct, **options)
-        values["stated"] |= few_distinct(stated.as_stated)
+        as_stated = summarise(stated.as_stated, stated.correct, **options)
+        values["stated"] = as_stated | few_distinct(stated.as_stated)
     digest = files.file_digest(confidences)
-    record = provenance.provenance_of(
-        to_mapping(settings), {path: store.read_manifest(path) for path in manifests}, digest
-    )
-    named = {"dataset": settings.dataset, "model": settings.model, "method": method}
-    store.write_object(
-        out, named | values | {"n_retried": stated.retried, "provenance": record}, settings
-    )
+    read = {path: store.read_manifest(path) for path in manifests}
+    values["provenance"] = provenance.provenance_of(to_mapping(settings), read, digest)
+    values["n_retried"] = stated.retried
+    named = {"dataset": settings.dataset, "model": settings.model, "method": settings.method}
+    store.write_object(out, named | values, settings)
     more = summarise_extra(
         stated.confidence, stated.correct, settings.bootstrap, settings.seed, stated.unread
     )
@@ -103,6 +87,25 @@ def run(
     # the screen of a long run shows what there is
     for line in screen.rows_so_far(Path(out).parent.parent):
         say(line)
+
+
+def check_place(path: str, expected: str) -> None:
+    """Raises BadInput for a file of another cell or method."""
+    belongs = store.run_path(path) or store.manifest_facts(path).get("file", "")
+    if store.run_path(belongs) not in (None, expected):
+        raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
+
+
+def check_ids(ids: list[str], confidences: str, kappa: dict[str, float], surrogate: str) -> None:
+    """Raises BadInput where the two files are not of the same test questions."""
+    for line, name in enumerate(ids, 1):
+        if name not in kappa:
+            none = f"id {name!r} has no test row in {surrogate}"
+            raise BadInput(f"{confidences}, line {line}: {none}; make both again")
+    if missing := sorted(set(kappa).difference(ids)):
+        first = f"no line for id {missing[0]!r} of {surrogate}"
+        counted = f"{len(missing)} of {len(kappa)} test ids have none"
+        raise BadInput(f"{confidences}: {first}, and {counted}; {store.remake_hint(confidences)}")
 
 
 def few_distinct(confidence: np.ndarray) -> dict[str, int]:

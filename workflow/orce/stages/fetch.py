@@ -32,7 +32,5 @@ def run(
         )
     language_model.check_weights(source)
     say(f"[fetch] {hub}: {sum(sizes.values()) / 1e9:.1f} GB in {folder}")
-    store.write_manifest(
-        Path(out, "manifest.json"),
-        {**source, "commit": folder.name, "sizes": sizes} | store.origin(out, source),
-    )
+    facts = source | {"commit": folder.name, "sizes": sizes} | store.origin(out, source)
+    store.write_manifest(Path(out, "manifest.json"), facts)

@@ -24,27 +24,23 @@ class FiguresSettings(Pictures, kw_only=True):
         aligned by the paper's reward.
         """
 
-        def pictured(cell: Cell, labels: list[tuple[str, str]]) -> CellPicture:
-            label = f"{layout.DATASET_LABELS.get(cell.dataset, cell.dataset)}, {config.models[cell.model].label}"
-            return CellPicture(dataset=cell.dataset, model=cell.model, label=label, methods=labels)
-
         # The main table shows every method of a cell; the ablation and the transfer table only fill
-        # in cells it has not.
-        names = sorted(config.paper_tables, key=lambda name: config.tables[name].kind != "main")
+        # in cells that it has not.
+        tables = [config.tables[name] for name in config.paper_tables]
         cells: dict[Cell, list[tuple[str, str]]] = {}
-        aligned = []
-        for spec in (config.tables[name] for name in names):
-            new: dict[Cell, list[tuple[str, str]]] = {}
-            for row in layout.table_rows(spec, methods.of(config)):
-                cell = Cell(spec.dataset, row.model)
-                if cell not in cells:
-                    new.setdefault(cell, []).append((row.method, row.label))
-                trained = picking.judge_weights(config, *cell, row.method)
-                aligned += [trained[0]] if trained and trained[1] == "dpo" else []
-            cells |= new
+        aligned: list[Cell] = []
+        for table in sorted(tables, key=lambda table: table.kind != "main"):
+            rows = layout.table_rows(table, methods.of(config))
+            for model in table.models:
+                curves = [(row.method, row.label) for row in rows if row.model == model]
+                cells.setdefault(Cell(table.dataset, model), curves)
+            for row in rows:
+                trained = picking.judge_weights(config, table.dataset, row.model, row.method)
+                if trained and trained[1] == "dpo":
+                    aligned.append(trained[0])
         return cls(
-            cells=[pictured(cell, labels) for cell, labels in cells.items()],
-            reward=pictured(aligned[0], []) if aligned else None,
+            cells=[cell_picture(config, cell, curves) for cell, curves in cells.items()],
+            reward=cell_picture(config, aligned[0], []) if aligned else None,
             unparsed_confidence=config.evaluation.unparsed_confidence,
         )
 
@@ -61,14 +57,19 @@ class FiguresSettings(Pictures, kw_only=True):
     def inputs(self) -> list[str]:
         """The files under results/ that have to be made before the pictures can be drawn."""
         paths = set()
-        for cell in self.cells:
-            place = Cell(cell.dataset, cell.model)
-            paths |= {place.confidences(name) for name, _ in cell.methods}
+        for picture in self.cells:
+            cell = Cell(picture.dataset, picture.model)
+            paths |= {cell.confidences(method) for method, _ in picture.methods}
         if self.reward:
-            paths.add(
-                f"{Cell(self.reward.dataset, self.reward.model).folder}/candidates.manifest.json"
-            )
+            cell = Cell(self.reward.dataset, self.reward.model)
+            paths.add(f"{cell.folder}/candidates.manifest.json")
         return sorted(paths)
+
+
+def cell_picture(config: Config, cell: Cell, curves: list[tuple[str, str]]) -> CellPicture:
+    dataset = layout.DATASET_LABELS.get(cell.dataset, cell.dataset)
+    label = f"{dataset}, {config.models[cell.model].label}"
+    return CellPicture(dataset=cell.dataset, model=cell.model, label=label, methods=curves)
 
 
 def run(

@@ -58,7 +58,7 @@ def run(
     prompts: Annotated[str, "frozen test prompts"],
     out: str,
     fit: Annotated[str, "written: what was fitted, and on what"],
-    fit_on: Annotated[stages.Prompts | None, "frozen prompts to fit on"] = None,
+    fit_on: Annotated[stages.Prompts, "frozen prompts to fit on"] = {},  # noqa: B006
     confidences: Annotated[list[str], "each method's confidences in the test answers"] = [],  # noqa: B006 (not changed)
     fit_confidences: Annotated[
         list[str], "each method's confidences in the answers to fit on"
@@ -75,23 +75,26 @@ def run(
     """Reads confidences, or hidden states, of labelled answers of another split or data set; writes
     the fitted parameters and the confidences that they give to the test answers.
     """
-    if samples is not None and surrogate is not None:
+    if samples and surrogate:
         records, facts = apply_probe(
-            settings, prompts, samples, states, fit_on or {}, fit_states, surrogate
+            settings, prompts, samples, states, fit_on, fit_states, surrogate
         )
     else:
-        records, facts = apply_mapping(
-            settings, prompts, confidences, fit_on or {}, fit_confidences
-        )
+        records, facts = apply_map(settings, prompts, confidences, fit_on, fit_confidences)
     store.write(out, records, settings)
     store.write_object(fit, {"method": settings.method} | facts, settings)
 
 
 Fitted = tuple[list[Confidence], dict[str, Any]]  # the records, and what was fitted on what
+Item = tuple[Confidence, ...]  # what each of the methods below says of one answer
 
 
-def apply_mapping(
-    settings: FitSettings, prompts: str, confidences, fit_on: stages.Prompts, fit_confidences
+def apply_map(
+    settings: FitSettings,
+    prompts: str,
+    confidences: list[str],
+    fit_on: stages.Prompts,
+    fit_confidences: list[str],
 ) -> Fitted:
     """The records of a calibration or a combination. An item without a readable confidence stays
     unread, and is counted.
@@ -99,53 +102,62 @@ def apply_mapping(
     `raw` is the confidence below a calibration, or a combination's list; for a missing one it
     computes with `unparsed_confidence`.
     """
-    method = methods.load(settings.module) if settings.module else None
-    fit, apply = (method.fit, method.apply) if method else COMBINATIONS[settings.combination or ""]
-    assert apply is not None  # a fitted method has both
+    calibration = methods.load(settings.module) if settings.module else None
+    if calibration is None:
+        fit, apply = COMBINATIONS[settings.combination or ""]
+    else:
+        fit = calibration.fit
+        apply = calibration.apply
 
-    def columns(items):
+    def features(items: list[Item]) -> list:
+        """Confidences [n] for a calibration, [n, m] for a combination of m methods."""
         usual = settings.unparsed_confidence
-        filled = [
-            [usual if each.confidence is None else each.confidence for each in item]
-            for item in items
-        ]
-        return [value for (value,) in filled] if method else filled
-
-    def readable(item):
-        return any(record.confidence is not None for record in item)
+        rows = []
+        for item in items:
+            rows.append([usual if value is None else value for value in stated(item)])
+        return rows if calibration is None else [value for (value,) in rows]
 
     facts: dict[str, Any] = {"parameters": {}}
     if fit is not None:
-        task = tasks.get(settings.task)
         (fit_prompts,) = fit_on.values()
-        tested = {task.question(example) for example in stages.read_prompts(prompts)}
-        shared = set()
-        for example in stages.read_prompts(fit_prompts):
-            if task.question(example) in tested:
-                shared.add(example["id"])
+        shared = shared_ids(fit_prompts, prompts, tasks.get(settings.task))
         items = []
         for item in align_by_id(fit_confidences):
             if item[0].id not in shared and readable(item):
                 items.append(item)
         correct = [bool(item[0].correct) for item in items]
         require_both(correct, fit_confidences[0])
-        facts = {"parameters": fit(columns(items), correct)}
-        facts |= {"fitted_on": fit_confidences, "n": len(items), "n_in_test_set": len(shared)}
-    items = align_by_id(confidences)
+        facts = {"parameters": fit(features(items), correct), "fitted_on": fit_confidences}
+        facts |= {"n": len(items), "n_in_test_set": len(shared)}
+    n_unparsed = dict.fromkeys(settings.below, 0)
     records = []
-    unread = [
-        sum(record.confidence is None for record in column) for column in zip(*items, strict=True)
-    ]
-    facts |= {"of": settings.below, "n_unparsed": dict(zip(settings.below, unread, strict=True))}
-    say(f"[{settings.label}] {facts}")
-    for item in items:
-        confidence = (
-            float(apply(facts["parameters"], columns([item]))[0]) if readable(item) else None
-        )
-        below = [record.confidence for record in item]
+    for item in align_by_id(confidences):
+        below = stated(item)
+        for method, value in zip(settings.below, below, strict=True):
+            n_unparsed[method] += value is None
+        confidence = None
+        if readable(item):
+            confidence = float(apply(facts["parameters"], features([item]))[0])
         retried = any(record.retried is True for record in item)
-        records.append(item[0].mapped(confidence, below[0] if method else below, retried))
+        records.append(item[0].mapped(confidence, below[0] if calibration else below, retried))
+    facts |= {"of": settings.below, "n_unparsed": n_unparsed}
+    say(f"[{settings.label}] {facts}")
     return records, facts
+
+
+def shared_ids(fit_prompts: str, prompts: str, task: tasks.Task) -> set[str]:
+    """The ids of the questions to fit on that are test questions too."""
+    tested = {task.question(example) for example in stages.read_prompts(prompts)}
+    examples = stages.read_prompts(fit_prompts)
+    return {example["id"] for example in examples if task.question(example) in tested}
+
+
+def stated(item: Item) -> list[Number | None]:
+    return [record.confidence for record in item]
+
+
+def readable(item: Item) -> bool:
+    return any(value is not None for value in stated(item))
 
 
 def require_both(correct: list[bool], path: str) -> None:
@@ -154,48 +166,48 @@ def require_both(correct: list[bool], path: str) -> None:
         raise BadInput(f"{path}: {few}; name a larger set in calibrate_on")
 
 
-def align_by_id(paths: list[str]) -> list[tuple[Confidence, ...]]:
+def align_by_id(paths: list[str]) -> list[Item]:
     """The records of several methods, item by item in the order of the first.
 
     Raises BadInput for an item that a method lacks or answers differently.
     """
     columns = [{record.id: record for record in stated_records(path)} for path in paths]
+    first = columns[0]
     for path, column in zip(paths, columns, strict=True):
-        for name, first in columns[0].items():
-            if len(column) != len(columns[0]) or name not in column:
+        for name, record in first.items():
+            if len(column) != len(first) or name not in column:
                 problem = f"not the items of {paths[0]} (id {name!r})"
                 raise BadInput(f"{path}: {problem}; combine methods of the same questions")
-            if column[name].answer != first.answer:
-                both = f"judges {column[name].answer!r} for id {name!r}, and {paths[0]} judges {first.answer!r}"
+            if column[name].answer != record.answer:
+                both = f"judges {column[name].answer!r} for id {name!r}, and {paths[0]} judges {record.answer!r}"
                 raise BadInput(f"{path}: {both}; combine methods that judge the same answers")
-    return [tuple(column[name] for column in columns) for name in columns[0]]
+    return [tuple(column[name] for column in columns) for name in first]
 
 
 def apply_probe(
     settings: FitSettings,
     prompts: str,
     samples: str,
-    states,
+    states: list[str],
     fit_on: stages.Prompts,
-    fit_states,
+    fit_states: list[str],
     surrogate: str,
 ) -> Fitted:
     """The records of a probe, which is fitted on the training questions that are not in the test
     set, nor their twins.
     """
     method = methods.load(settings.module or "")
-    task = tasks.get(settings.task)
-    assert method.fit is not None and method.apply is not None  # a fitted method has both
-    by_split = stages.read_by_split(fit_on)
-    examples = {(split, example["id"]): example for split, example in by_split}
-    matches = find_overlaps(list(examples.values()), stages.read_prompts(prompts), task=task)
+    items = stages.read_tested(prompts, samples)
+    tested = [example for example, _ in items]
+    examples = stages.read_by_split(fit_on)
+    matches = find_overlaps([*examples.values()], tested, task=tasks.get(settings.task))
     left_out = {match.train: match.kind for match in matches if match.kind != "near"}
     kept = [key for key in examples if key[1] not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}
-    if missing := next((key for key in kept if key not in rows), None):
-        raise BadInput(
-            f"{surrogate}: no row for {missing[0]} id {missing[1]!r}; {store.remake_hint(surrogate)}"
-        )
+    for split, name in kept:
+        if (split, name) not in rows:
+            no_row = f"no row for {split} id {name!r}"
+            raise BadInput(f"{surrogate}: {no_row}; {store.remake_hint(surrogate)}")
     targets: dict[str, list] = {
         "kappa": [rows[key].kappa for key in kept],
         "correct": [bool(rows[key].answer_correct) for key in kept],
@@ -204,16 +216,12 @@ def apply_probe(
     require_both(targets["correct"], surrogate)
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(read_features(fit_states, method.reads, kept), targets)
-    items = stages.read_tested(prompts, samples)
-    values = method.apply(
-        parameters, read_features(states, method.reads, [("test", row["id"]) for row, _ in items])
-    )
-    pairs = zip(items, map(float, values), strict=True)
-    records = [
-        Confidence.of(example, record.greedy, value, record.greedy.raw)
-        for (example, record), value in pairs
-    ]
-    kinds = Counter(left_out[name] for _, name in examples if name in left_out)
+    keys = [("test", example["id"]) for example in tested]
+    values = method.apply(parameters, read_features(states, method.reads, keys))
+    records = []
+    for (example, record), value in zip(items, values, strict=True):
+        records.append(Confidence.of(example, record.greedy, float(value), record.greedy.raw))
+    kinds = Counter(left_out.get(name) for _, name in examples)
     return records, {
         "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],
         "depths": settings.depths,
@@ -229,11 +237,16 @@ def read_features(
     """{position: [n, layers, size]} of the items with these (split, id)."""
     stacked = {}
     for path in paths:
-        read = {(row["split"], row["id"]): row for row in store.read(path, ("id", "split"))}
-        for position in (name for name in positions if PLACES[name] == Path(path).stem):
-            if missing := next((key for key in keys if position not in read.get(key, {})), None):
-                raise BadInput(
-                    f"{path}: no {position} of {missing[0]} id {missing[1]!r}; {store.remake_hint(path)}"
-                )
-            stacked[position] = np.stack([unpacked(read[key][position]) for key in keys])
+        rows = {(row["split"], row["id"]): row for row in store.read(path, ("id", "split"))}
+        for position in positions:
+            if PLACES[position] != Path(path).stem:
+                continue
+            states = []
+            for split, name in keys:
+                row = rows.get((split, name), {})
+                if position not in row:
+                    lacking = f"no {position} of {split} id {name!r}"
+                    raise BadInput(f"{path}: {lacking}; {store.remake_hint(path)}")
+                states.append(unpacked(row[position]))
+            stacked[position] = np.stack(states)
     return stacked

@@ -5,7 +5,6 @@ otherwise than the task, and `meanings` the comparisons of answers with each oth
 """
 
 from collections import Counter
-from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Self
 
@@ -19,7 +18,7 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.given import grading
 from orce.given.grading import Comparison, Distinct, Form, Grouping, Items, Question, Verdict
-from orce.runtime.process import say, seed_of
+from orce.runtime.process import say, seed_of, speed
 from orce.settings.schema import Config
 from orce.settings.stage import Encoder, ModelSettings, Source
 from orce.tasks import Task
@@ -43,14 +42,19 @@ class GradeSettings(ModelSettings, kw_only=True):
         if spec.nli:
             source = convert(spec.nli, Source)
             nli = Encoder(source=source, dtype=config.dtype, device=config.device)
-        more = {
-            "group": spec.group,
-            "max_tokens": spec.max_tokens,
-            "prompt": spec.prompt,
-            "nli": nli,
-            "grades": spec.grades and spec.model is not None,
-        }
-        return picking.pick(cls, config, "grade", dataset, model, loads=spec.model or "", **more)
+        return picking.pick(
+            cls,
+            config,
+            "grade",
+            dataset,
+            model,
+            loads=spec.model or "",
+            group=spec.group,
+            max_tokens=spec.max_tokens,
+            prompt=spec.prompt,
+            nli=nli,
+            grades=spec.grades and spec.model is not None,
+        )
 
 
 def run(
@@ -70,35 +74,23 @@ def run(
     """
     task = tasks.get(settings.task)
     items = read_items(prompts, samples)
-    form = grading.grade_form(settings.prompt)
-    same = Form(TEMPLATES / "same_meaning.j2", grading.SAMPLE_PAIR)
     questions = questions_about(items, task) if settings.grades else []
     distinct = tested_answers(items, task) if meanings else []
 
-    load_engine = partial(open_grader, settings, form, same, questions, distinct)
-    with (
-        stages.LazyModel(load_engine, "answers") as engine,
-        stages.LazyModel(partial(open_nli, settings), "answers") as nli,
-    ):
-        ask = partial(generate_replies, settings, engine)
+    grader = Grader(settings)
+    with stages.LazyModel(partial(grader.open, questions, distinct)) as engine:
         stages.write_in_chunks(
             grading_alone(settings),
             questions,
             verdicts,
             engine,
-            lambda chunk, _: give_verdicts(chunk, form, ask),
+            grader.give_verdicts,
             kind="answers",
         )
         if meanings:
-            by_nli = settings.group == "nli"
-            compare = partial(entail, nli) if by_nli else partial(compare_by_grader, same, ask)
+            model = partial(open_nli, settings) if settings.group == "nli" else engine
             stages.write_in_chunks(
-                settings,
-                distinct,
-                meanings,
-                nli if by_nli else engine,
-                lambda chunk, _: grading.group_by_meaning(chunk, compare),
-                kind="answers",
+                settings, distinct, meanings, model, grader.group, kind="answers"
             )
 
     records = [record for record, _ in items]
@@ -119,9 +111,7 @@ def run(
 
 def read_items(prompts: stages.Prompts, samples: str) -> list[tuple[Sample, Example]]:
     """Every record of the samples with its example."""
-    examples = {}
-    for split, example in stages.read_by_split(prompts):
-        examples[split, example["id"]] = example
+    examples = stages.read_by_split(prompts)
     items = []
     for record in store.records(samples, Sample):
         if record.key not in examples:
@@ -133,12 +123,12 @@ def read_items(prompts: stages.Prompts, samples: str) -> list[tuple[Sample, Exam
 
 def questions_about(items: Items, task: Task) -> list[Question]:
     """What the grader is asked: each distinct answer to a question once, in the samples' order."""
-    questions: dict[Question, None] = {}
+    questions = []
     for record, example in items:
         for answer, _ in grading.answers_with_grades(record):
             if answer is not None:
-                questions.setdefault(grading.ask_grader(answer, example, task))
-    return [*questions]
+                questions.append(grading.ask_grader(answer, example, task))
+    return list(dict.fromkeys(questions))
 
 
 def tested_answers(items: Items, task: Task) -> list[Distinct]:
@@ -146,9 +136,8 @@ def tested_answers(items: Items, task: Task) -> list[Distinct]:
     found = []
     for record, example in items:
         if record.greedy is not UNSET:
-            answers = [*grading.distinct_answers(record, example, task).values()]
-            question = task.question(example)
-            found.append(Distinct(record.id, record.split, question, answers))
+            answers = list(grading.distinct_answers(record, example, task).values())
+            found.append(Distinct(record.id, record.split, task.question(example), answers))
     return found
 
 
@@ -159,66 +148,67 @@ def grading_alone(settings: GradeSettings) -> GradeSettings:
     return replace(settings, group="none", nli=None, contents=contents)
 
 
-def open_grader(
-    settings: GradeSettings,
-    form: Form,
-    same: Form,
-    questions: list[Question],
-    distinct: list[Distinct],
-    fast: dict[str, int],
-):
-    """The engine of the grader, sized for the longest of its questions."""
-    conversations = [form.messages(**asdict(question)) for question in questions]
-    if settings.group == "grader":
-        # which pairs are compared is known only as the groups grow: no pair is longer than these
-        for item in distinct:
-            if len(item.answers) > 1:
-                one, other = sorted(item.answers, key=len)[-2:]
-                conversations.append(same.messages(question="", one=one, other=other))
-    return stages.open_engine(settings, fast, conversations, settings.max_tokens)
+class Grader:
+    """Asks about answers, and compares them with each other, where no NLI model does that."""
+
+    def __init__(self, settings: GradeSettings):
+        self.settings = settings
+        self.form = grading.grade_form(settings.prompt)
+        self.same = Form(TEMPLATES / "same_meaning.j2", grading.SAMPLE_PAIR)
+
+    def open(self, questions: list[Question], distinct: list[Distinct]):
+        """The grader's engine, sized for the longest of its questions."""
+        conversations = [self.form.messages(**asdict(question)) for question in questions]
+        if self.settings.group == "grader":
+            # which pairs are compared is known only as the groups grow: no pair is longer than these
+            for item in distinct:
+                if len(item.answers) > 1:
+                    one, other = sorted(item.answers, key=len)[-2:]
+                    conversations.append(self.same.messages(question="", one=one, other=other))
+        return stages.open_engine(self.settings, conversations, self.settings.max_tokens)
+
+    def replies(self, engine, conversations: list[Messages]) -> list[str]:
+        seed = self.settings.seed
+        seeds = [seed_of(seed, "grade", turns[-1]["content"]) for turns in conversations]
+        texts = engine.generate(conversations, 1, 0.0, self.settings.max_tokens, seeds)
+        return [text for (text,) in texts]
+
+    def give_verdicts(self, chunk: list[Question], engine) -> list[Verdict]:
+        asked = [self.form.messages(**asdict(question)) for question in chunk]
+        verdicts = []
+        for question, text in zip(chunk, self.replies(engine, asked), strict=True):
+            right = self.form.verdict(text)
+            verdicts.append(Verdict(**asdict(question), right=right, raw=text))
+        return verdicts
+
+    def group(self, chunk: list[Distinct], model) -> list[Grouping]:
+        compare = entail if self.settings.group == "nli" else self.compare
+        return grading.group_by_meaning(chunk, partial(compare, model))
+
+    def compare(self, engine, pairs: list[Comparison]) -> list[tuple[bool | None, str]]:
+        """Whether the grader says that two answers mean the same, None for unread; and its reply."""
+        asked = []
+        for question, one, other in pairs:
+            asked.append(self.same.messages(question=question, one=one, other=other))
+        return [(self.same.verdict(text), text) for text in self.replies(engine, asked)]
 
 
-def open_nli(settings: GradeSettings, fast: dict[str, int]):
+def open_nli(settings: GradeSettings):
     from orce.llm.reading import Nli
 
     assert settings.nli is not None  # of group: nli
     say(f"[{settings.label}] starting the NLI model")
-    return Nli(settings.nli, fast["batch_tokens"])
+    return Nli(settings.nli, speed("answers")["batch_tokens"])
 
 
-def generate_replies(
-    settings: GradeSettings, engine: stages.LazyModel, conversations: list[Messages]
-) -> list[str]:
-    """The grader's greedy reply to each conversation."""
-    seeds = [seed_of(settings.seed, "grade", turns[-1]["content"]) for turns in conversations]
-    texts = engine().generate(conversations, 1, 0.0, settings.max_tokens, seeds)
-    return [text for (text,) in texts]
-
-
-def give_verdicts(chunk: list[Question], form: Form, ask) -> list[Verdict]:
-    texts = ask([form.messages(**asdict(question)) for question in chunk])
-    verdicts = []
-    for question, text in zip(chunk, texts, strict=True):
-        verdicts.append(Verdict(**asdict(question), right=form.verdict(text), raw=text))
-    return verdicts
-
-
-def entail(nli: stages.LazyModel, pairs: list[Comparison]) -> list[tuple[bool, str]]:
+def entail(nli, pairs: list[Comparison]) -> list[tuple[bool, str]]:
     """Whether the first answer, after its question, entails the second; and the model's label."""
     texts = [(f"{question} {one}", f"{question} {other}") for question, one, other in pairs]
-    return [(label == "entailment", label) for label in nli().labels(texts)]
-
-
-def compare_by_grader(same: Form, ask, pairs: list[Comparison]) -> list[tuple[bool | None, str]]:
-    """Whether the grader says that two answers mean the same, None for unread; and its reply."""
-    asked = [
-        same.messages(question=question, one=one, other=other) for question, one, other in pairs
-    ]
-    return [(same.verdict(text), text) for text in ask(asked)]
+    return [(label == "entailment", label) for label in nli.labels(texts)]
 
 
 def with_groups(
-    records: Sequence[Sample], items: Items, groups: list[Grouping], task: Task
+    records: list[Sample], items: Items, groups: list[Grouping], task: Task
 ) -> list[Sample]:
     """The records, those that are tested on with the group of each answer."""
     by_key = {group.key: group for group in groups}

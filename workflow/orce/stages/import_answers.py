@@ -33,11 +33,13 @@ def run(settings: ImportAnswersSettings, prompts: stages.Prompts, out: str, mani
     for split, file in prompts.items():
         examples = stages.read_prompts(file)
         given_records.require_examples(given, examples, path)
+        of_split = []
         for example in examples:
             answers = rows.read_answers(*given[example["id"]])
-            records.append(given_records.make_sample(answers, split, example, task))
-        if line := stages.near_miss_report(records[-len(examples) :], examples, task):
+            of_split.append(given_records.make_sample(answers, split, example, task))
+        if line := stages.near_miss_report(of_split, examples, task):
             say(f"[{settings.label}] {split}: {line}")
+        records += of_split
     if len(records) < len(given):
         say(f"[{settings.label}] {len(records)} of the {len(given)} records of {path}")
     store.write(out, records, settings, manifest, given=to_mapping(settings.source))

@@ -32,14 +32,13 @@ def run(
     items = stages.read_tested(prompts, samples)
     given = given_records.read_given(settings.source, "confidence")
     given_records.require_examples(given, [example for example, _ in items], path)
-    records = [
-        given_records.make_confidence(*given[example["id"]], record.greedy, example, task)
-        for example, record in items
-    ]
+    records = []
+    for example, record in items:
+        where, row = given[example["id"]]
+        records.append(given_records.make_confidence(where, row, record.greedy, example, task))
     unread = sum(record.confidence is None for record in records)
     unused = len(given) - len(records)
     left = f"; {unused} for other questions left out" if unused else ""
-    say(
-        f"[{settings.label}] {len(records)} confidences of {path}, {unread} of them unreadable{left}"
-    )
+    counted = f"{len(records)} confidences of {path}, {unread} of them unreadable"
+    say(f"[{settings.label}] {counted}{left}")
     store.write(out, records, settings, given=to_mapping(settings.source))

@@ -47,10 +47,8 @@ def run(
         label = settings.labels.get(path, "")
         cell = (measured.dataset, measured.model, measured.method, label)
         extra = metrics_file.read_metrics(Path(path).with_name("extra.json"))
-        values = [
-            *metric_lines(measured, [*METRICS, "spearman_surrogate", "f1"]),
-            *metric_lines(extra, [*EXTRA]),
-        ]
+        values = metric_lines(measured, [*METRICS, "spearman_surrogate", "f1"])
+        values += metric_lines(extra, [*EXTRA])
         for name, count in measured.n_unparsed.items():
             values.append((f"unparsed_{name}s", float(count), None, None, None))
         missing += sum(why == OLDER for *_, why in values)
@@ -62,16 +60,15 @@ def run(
         say(f"[metrics-csv] {missing} values are missing: {OLDER}")
 
 
-def metric_lines(source: CellMetrics, names: list[str]):
+def metric_lines(source: CellMetrics, names: list[str]) -> list[tuple]:
     """Name, value, low, high of metrics in a file, and why the value or its interval is undefined
     or not there.
     """
+    lines = []
     for name in names:
-        if name not in source.values:
-            yield name, None, None, None, OLDER
-            continue
         low, high = source.interval(name) or (None, None)
-        why = source.reasons.get(name)
-        if why is None and low is None:
-            why = source.reasons.get(f"{name} interval")
-        yield name, source.values[name], low, high, why
+        reason = source.reasons.get(name) or source.reasons.get(f"{name} interval")
+        if name not in source.values:
+            reason = OLDER
+        lines.append((name, source.values.get(name), low, high, reason))
+    return lines

@@ -1,5 +1,6 @@
 """Report the training examples that are, exactly, nearly or as a twin, in a test set."""
 
+from collections import Counter
 from typing import Annotated
 
 from orce import stages, tasks
@@ -24,17 +25,14 @@ def run(
     report = {}
     for path in train:
         learned = stages.read_prompts(path)
-        overlapping = find_overlaps(learned, tested, task=asked)
-        counts = {
-            kind: sum(match.kind == kind for match in overlapping)
-            for kind in ("exact", "twin", "near")
-        }
-        matches = [match._asdict() for match in overlapping]
+        matches = find_overlaps(learned, tested, task=asked)
+        counts = Counter(exact=0, twin=0, near=0)
+        counts.update(match.kind for match in matches)
         report[path] = {
             "n_train": len(learned),
             "n_test": len(tested),
             **counts,
-            "matches": matches,
+            "matches": [match._asdict() for match in matches],
         }
         counted = ", ".join(f"{n} {kind}" for kind, n in counts.items())
         say(f"[overlap] {path} with {test}: {counted}, of {len(learned)}")

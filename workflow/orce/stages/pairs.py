@@ -8,16 +8,18 @@ paper asks that the warm start make it positive; how many values C has (`referen
 often it cannot tell two candidates of a prompt apart (`tied`).
 """
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Self
 
 import numpy as np
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from orce import methods, stages, tasks
 from orce.align.rewards import (
     Reward,
     Values,
+    doubled_rank,
     load,
     reward_candidates,
     reward_without_own_pair,
@@ -25,10 +27,10 @@ from orce.align.rewards import (
     spearman_marginal,
 )
 from orce.artefacts import store
-from orce.artefacts.records import Candidate, Messages, Pair, Realised
+from orce.artefacts.records import Candidate, Pair, Realised
 from orce.config import picking
 from orce.errors import BadInput
-from orce.llm.chat import expected, statement, to_percent
+from orce.llm.chat import expected, statement
 from orce.metrics.definitions import spearman
 from orce.runtime.process import say
 from orce.settings.schema import Config
@@ -70,12 +72,11 @@ def run(
     """Reads candidates.jsonl; writes pairs.jsonl: of each prompt the candidate with the highest
     reward R and the one with the lowest, where they differ (section 3.3).
     """
-    pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
+    examples = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     drawn = store.records(candidates, Candidate)
-    if [pair.id for pair in pairs] != [candidate.id for candidate in drawn]:
-        raise BadInput(
-            f"{candidates}: its ids are not the ids of {' '.join(prompts.values())}; draw it again"
-        )
+    if [example.id for example in examples] != [candidate.id for candidate in drawn]:
+        others = f"its ids are not the ids of {' '.join(prompts.values())}"
+        raise BadInput(f"{candidates}: {others}; draw it again")
     stated, kappa = reference_set(drawn, settings.reference)
     correlation, _ = spearman(stated, kappa)
     say(f"[{settings.label}] {warm_start_message(correlation)}")
@@ -84,8 +85,8 @@ def run(
     ordered = distinct >= FEW_VALUES and tied <= MOSTLY_TIED
     if settings.reference == "stated" and correlation is not None and not ordered:
         say(f"[{settings.label}] {few_values_message(distinct, tied)}")
-    records, skipped = preference_records(pairs, drawn, load(settings.module), settings)
-    say(f"[{settings.label}] {len(records)} pairs of {len(pairs)} prompts; skipped: {skipped}")
+    records, skipped = preference_records(examples, drawn, load(settings.module), settings)
+    say(f"[{settings.label}] {len(records)} pairs of {len(examples)} prompts; skipped: {skipped}")
     if from_reference or reference:
         first = store.records(reference, Candidate) if reference else drawn
         add_reference_logprobs(records, first)
@@ -103,15 +104,14 @@ def warm_start_message(correlation: float | None) -> str:
     """One line about r_s(C, K): a warning where it is not positive, as the SC reward then has no
     order to improve.
     """
-    if correlation is not None and correlation > 0:
-        return f"r_s(C, K) of the reference set: {correlation:.3f}"
-    value = "undefined, as every C or every K is the same"
-    more = ", or set dpo.reference: mean"
-    if correlation is not None:
-        value = f"{correlation:.3f}"
-        more = ""
-    remedy = f"the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs){more}"
-    return f"warning: r_s(C, K) of the reference set is {value}; {remedy}"
+    named = "r_s(C, K) of the reference set"
+    remedy = "the paper asks that the warm start make it positive: give SFT more examples or epochs (sft.epochs)"
+    if correlation is None:
+        undefined = f"warning: {named} is undefined, as every C or every K is the same"
+        return f"{undefined}; {remedy}, or set dpo.reference: mean"
+    if correlation > 0:
+        return f"{named}: {correlation:.3f}"
+    return f"warning: {named} is {correlation:.3f}; {remedy}"
 
 
 def tied_candidates(stated: Values, candidates: Sequence[Sequence[float]]) -> float:
@@ -123,11 +123,9 @@ def tied_candidates(stated: Values, candidates: Sequence[Sequence[float]]) -> fl
     tied = 0
     for confidences in candidates:
         drawn = np.unique(confidences)
-        # where a value stands among those of C: an odd number at one of them, an even one between
-        place = np.searchsorted(values, drawn, "left") + np.searchsorted(values, drawn, "right")
-        _, together = np.unique(place, return_counts=True)
-        pairs += len(drawn) * (len(drawn) - 1) // 2
-        tied += int((together * (together - 1) // 2).sum())
+        _, together = np.unique(doubled_rank(values, drawn), return_counts=True)
+        pairs += math.comb(len(drawn), 2)
+        tied += sum(math.comb(n, 2) for n in together.tolist())
     return tied / pairs if pairs else 0.0
 
 
@@ -143,13 +141,12 @@ def reference_set(candidates: Sequence[Candidate], reference: str) -> tuple[Valu
     """(C, K), float [P] each. reference: whether C is what the model states, or the `mean` of its
     distribution.
     """
-    stated = [
-        expected(candidate.logprobs) if reference == "mean" else candidate.stated
-        for candidate in candidates
-    ]
-    return np.array(stated, dtype=np.float64), np.array(
-        [candidate.kappa for candidate in candidates], dtype=np.float64
-    )
+    c = []
+    k = []
+    for candidate in candidates:
+        c.append(expected(candidate.logprobs) if reference == "mean" else candidate.stated)
+        k.append(candidate.kappa)
+    return np.array(c, dtype=np.float64), np.array(k, dtype=np.float64)
 
 
 def preference_records(
@@ -171,17 +168,14 @@ def preference_records(
     # ablation has without it.
     gains = rewards if settings.accept == "improving" and reward is spearman_marginal else None
     chosen = select_pairs(rewards, confidences, settings.seed, gains)
-
-    def turn(confidence: float) -> Messages:
-        return [{"role": "assistant", "content": statement(to_percent(confidence))}]
-
     records = []
-    for i, best, worst in zip(chosen.prompt.tolist(), chosen.chosen, chosen.rejected, strict=True):
+    for i, best, worst in zip(chosen.prompt, chosen.chosen, chosen.rejected, strict=True):
+        turns = [{"role": "assistant", "content": text} for text in candidates[i].raw]
         pair = Pair(
             id=examples[i].id,
             prompt=examples[i].prompt,
-            chosen=turn(float(confidences[i, best])),
-            rejected=turn(float(confidences[i, worst])),
+            chosen=[turns[best]],
+            rejected=[turns[worst]],
             reward_chosen=float(rewards[i, best]),
             reward_rejected=float(rewards[i, worst]),
         )
@@ -197,7 +191,7 @@ def add_reference_logprobs(pairs: Sequence[Pair], candidates: Sequence[Candidate
     known = {}
     for row in candidates:
         turns = zip(row.raw, row.completion_logprobs, strict=True)
-        if not isinstance(row.reference, UnsetType):
+        if row.reference is not UNSET:
             turns = zip(statements, row.reference, strict=True)
         known[row.id] = dict(turns)
     for pair in pairs:

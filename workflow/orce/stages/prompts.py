@@ -4,7 +4,6 @@ prompts/{split}.jsonl.
 
 import json
 import textwrap
-from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -34,25 +33,21 @@ class PromptsSettings(StageSettings, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str) -> Self:
-        disjoint = config.datasets[dataset].remove_overlap
-        tested = [
-            name
-            for name in config.datasets
-            if disjoint and picking.training_dataset(config, name) == dataset
-        ]
         own = cls._alone(config, dataset)
         own.splits = picking.training_splits(config, dataset) | own.splits
-        own.tests = [cls._alone(config, name) for name in tested]
+        if config.datasets[dataset].remove_overlap:
+            for name in config.datasets:
+                if picking.training_dataset(config, name) == dataset:
+                    own.tests.append(cls._alone(config, name))
         return own
 
     @classmethod
     def _alone(cls, config: Config, dataset: str) -> Self:
         spec = config.datasets[dataset]
-        source = picking.data_source(config, dataset)
         return cls(
             dataset=dataset,
             task=spec.task,
-            source=source,
+            source=picking.data_source(config, dataset),
             splits={**spec.splits},
             seed=config.seed,
             tests=[],
@@ -63,16 +58,14 @@ def run(settings: PromptsSettings, split: str, out: str, manifest: str):
     """Reads the source of a data set; writes prompts/SPLIT.jsonl: examples drawn by the seed from
     the source's split, without those that are in a test set where `remove_overlap` says so.
     """
-    # with its commit, for the manifest
-    task = tasks.get(settings.task)
-    source = dict(sources.pin_revision(settings.source))
     lines = []
+    source = dict(sources.pin_revision(settings.source))
     if source != settings.source:
         lines.append(
             f"{source['hub']} is read at the commit that {settings.source.get('revision', 'main')!r} is now; to keep it, in "
             f"datasets.{settings.dataset}.source: revision: {source['revision']}"
         )
-    settings.source = source
+    settings.source = source  # with its commit, for the manifest
     examples = draw_split(settings, split)
     if SHOWN in settings.splits:
         shown = draw_worked_examples(settings)
@@ -81,9 +74,9 @@ def run(settings: PromptsSettings, split: str, out: str, manifest: str):
             example["worked"] = [None if text == own else pair for text, pair in shown]
     facts = {"task": settings.task, "source": source, "from": settings.splits[split].origin}
     store.write(out, examples, settings, manifest, split=split, **facts)
-    repeats = count_repeats(examples, task)
+    repeats = count_repeats(examples, tasks.get(settings.task))
     told = [describe_first(examples[0]), repeats, count_blank_options(examples)]
-    lines += [f"{split}: {line}" for line in filter(None, told)]
+    lines += [f"{split}: {line}" for line in told if line]
     for line in lines:
         say(f"[prompts {settings.dataset}] {line}")
 
@@ -93,18 +86,19 @@ def describe_first(example: Example) -> str:
     show here.
     """
     right = example["reference"]
-    letters = choice.letters(example["choices"] if isinstance(example["choices"], list) else [])
-    if right in [*letters]:
-        right = f"{right}. {example['choices'][letters.index(right)]}"
-    accepted = right if isinstance(right, list) else [right]
-    texts = [
-        "; ".join(map(str, value)) if isinstance(value, list) else str(value) for value in accepted
-    ]
-    asked, answer = (
-        json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
-        for text in (str(example["question"]), " or ".join(texts) or "not known")
-    )
-    return f"the right answer to {asked} is {answer}"
+    options = example["choices"] if isinstance(example["choices"], list) else []
+    texts = []
+    for value in right if isinstance(right, list) else [right]:
+        texts.append("; ".join(map(str, value)) if isinstance(value, list) else str(value))
+    for letter, option in zip(choice.letters(options), options, strict=True):
+        if letter == right:
+            texts = [f"{letter}. {option}"]
+    answer = quoted(" or ".join(texts) or "not known")
+    return f"the right answer to {quoted(str(example['question']))} is {answer}"
+
+
+def quoted(text: str) -> str:
+    return json.dumps(textwrap.shorten(text, 160, placeholder=" ..."), ensure_ascii=False)
 
 
 def count_repeats(examples: list[Example], task: tasks.Task) -> str:
@@ -119,35 +113,31 @@ def count_repeats(examples: list[Example], task: tasks.Task) -> str:
             again.append((seen[asked], example))
         else:
             seen[asked] = example
+    if not again:
+        return ""
+    counted = f"{len(again)} of {len(examples)} questions repeat an earlier one"
     clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
-    named = (
-        ", {} of them with another right answer, as {!r} and {!r}".format(len(clash), *clash[0])
-        if clash
-        else ""
-    )
-    return (
-        f"{len(again)} of {len(examples)} questions repeat an earlier one{named}" if again else ""
-    )
+    if not clash:
+        return counted
+    old, new = clash[0]
+    return f"{counted}, {len(clash)} of them with another right answer, as {old!r} and {new!r}"
 
 
 def count_blank_options(examples: list[Example]) -> str:
     """How many questions have an option without a text, and of how many it is the right one; empty
     if none has.
     """
-    with_options = [example for example in examples if isinstance(example["choices"], list)]
-    blank = [
-        example
-        for example in with_options
-        if not all(str(text).strip() for text in example["choices"])
-    ]
+    n_blank = 0
     right = []
-    for example in blank:
-        options = example["choices"]
-        for letter, text in zip(choice.letters(options), options, strict=True):
-            if letter == example["reference"] and not str(text).strip():
-                right.append(example["id"])
+    for example in examples:
+        options = example["choices"] if isinstance(example["choices"], list) else []
+        lettered = zip(choice.letters(options), options, strict=True)
+        blank = [letter for letter, text in lettered if not str(text).strip()]
+        n_blank += bool(blank)
+        if example["reference"] in blank:
+            right.append(example["id"])
     named = f", the right one of {len(right)} of them, as {right[0]!r}" if right else ""
-    return f"{len(blank)} of {len(examples)} questions have an empty option{named}" if blank else ""
+    return f"{n_blank} of {len(examples)} questions have an empty option{named}" if n_blank else ""
 
 
 def draw_split(settings: PromptsSettings, split: str) -> list[Example]:
@@ -161,14 +151,13 @@ def draw_split(settings: PromptsSettings, split: str) -> list[Example]:
             f"{name}.splits: no split {split!r}, which a trained method needs; there are {there}"
         )
     origin = settings.splits[split].origin
-    pool = everything = load_examples(
-        tasks.get(settings.task), settings.task, settings.source, origin, settings.seed
-    )
+    pool = load_examples(settings, origin)
+    met = set()
     if settings.tests and split != "test":
-        tests = [(draw_split(tested, "test"), tasks.get(tested.task)) for tested in settings.tests]
-        met = set()
-        for test, task in tests:
-            met |= {match.train for match in find_overlaps(pool, test, task=task)}
+        for tested in settings.tests:
+            test = draw_split(tested, "test")
+            matches = find_overlaps(pool, test, task=tasks.get(tested.task))
+            met |= {match.train for match in matches}
         say(
             f"[prompts {settings.dataset}] {len(met)} of {len(pool)} training examples overlap with a test set: removed"
         )
@@ -176,8 +165,7 @@ def draw_split(settings: PromptsSettings, split: str) -> list[Example]:
     try:
         span = split_slices(settings.splits, origin, len(pool))[split]
     except BadInput as error:
-        removed = len(everything) - len(pool)
-        hint = f", {removed} that overlap with a test set left out" if removed else ""
+        hint = f", {len(met)} that overlap with a test set left out" if met else ""
         raise BadInput(
             f"{name}.{error}{hint}; give a share (size: 1/3), or null for what is left"
         ) from None
@@ -201,14 +189,12 @@ def draw_worked_examples(settings: PromptsSettings) -> list[tuple[str, list[str]
     ]
 
 
-def load_examples(
-    task: tasks.Task, name: str, source: Mapping[str, Any], split: str, seed: int
-) -> list[Example]:
-    """The examples of `task.load`, checked, since every later step relies on them. Raises BadInput
-    naming the module.
+def load_examples(settings: PromptsSettings, split: str) -> list[Example]:
+    """The examples of a split of the source, checked, since every later step relies on them. Raises
+    BadInput naming the task's module.
     """
-    examples = task.load(dict(source), split, seed)
-    call = f"{name}: load(..., {split!r})"
+    examples = tasks.get(settings.task).load(dict(settings.source), split, settings.seed)
+    call = f"{settings.task}: load(..., {split!r})"
     keys = ", ".join(PROMPT_KEYS)
     if not isinstance(examples, list) or not examples:
         raise BadInput(f"{call} gave {short(examples)}; expected a list of examples")

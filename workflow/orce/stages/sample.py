@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Self
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from orce import stages, tasks
@@ -40,30 +40,31 @@ def run(settings: SampleSettings, prompts: stages.Prompts, out: str, shard: stag
     one where the split is tested on. Each prompt has a seed of its own, so no batch changes an
     answer.
     """
-    items = stages.read_by_split(prompts)
+    items = [(split, example) for (split, _), example in stages.read_by_split(prompts).items()]
     task = tasks.get(settings.task)
     budget = max_tokens(settings)
     examples: list[Example] = []  # of this run's samples; a killed one has reported its own
     sampled: list[Sample] = []
 
-    def load(fast):
+    def load():
         # fail on a broken task before paying for generation
-        task.score(task.extract("", items[0][1]), items[0][1])
-        task.display(None, items[0][1])
+        _, first = items[0]
+        task.score(task.extract("", first), first)
+        task.display(None, first)
         conversations = [stages.answer_prompt(task, example, settings) for _, example in items]
-        return stages.open_engine(settings, fast, conversations, budget)
+        return stages.open_engine(settings, conversations, budget)
 
     def work(chunk, engine):
-        made = sample_chunk(chunk, engine, settings)
+        records = sample_chunk(chunk, engine, settings)
         examples.extend(example for _, example in chunk)
-        sampled.extend(made)
-        return made
+        sampled.extend(records)
+        return records
 
     stages.write_in_chunks(settings, items, out, load, work, kind="answers", shard=shard)
-    for line in filter(
-        None, (truncation_report(sampled, budget), stages.near_miss_report(sampled, examples, task))
-    ):
-        say(f"[{settings.label}] {line}")
+    near_misses = stages.near_miss_report(sampled, examples, task)
+    for line in (truncation_report(sampled, budget), near_misses):
+        if line:
+            say(f"[{settings.label}] {line}")
 
 
 def sample_chunk(
@@ -74,7 +75,9 @@ def sample_chunk(
     conversations = [stages.answer_prompt(task, example, settings) for _, example in chunk]
     seeds = [seed_of(settings.seed, "answers", example["id"]) for _, example in chunk]
     tested = frozenset(i for i, (split, _) in enumerate(chunk) if split in TESTED)
-    sampling = (
+    generated = engines.generate_with_greedy(
+        engine,
+        conversations,
         settings.samples,
         settings.temperature,
         max_tokens(settings),
@@ -82,16 +85,17 @@ def sample_chunk(
         settings.top_p,
         tested,
     )
-    texts = engines.generate_with_greedy(engine, conversations, *sampling)
-    return [
-        make_sample(*item, *both, task, settings) for item, both in zip(chunk, texts, strict=True)
-    ]
+    records = []
+    for (split, example), (texts, greedy) in zip(chunk, generated, strict=True):
+        records.append(make_sample(split, example, texts, greedy, task, settings))
+    return records
 
 
 def max_tokens(settings: SampleSettings) -> int:
     """Token budget of an answer: the configuration's, or else the task's."""
-    usual = REASONING_TOKENS if settings.reasoning else tasks.get(settings.task).MAX_TOKENS
-    return settings.max_tokens or usual
+    if settings.max_tokens:
+        return settings.max_tokens
+    return REASONING_TOKENS if settings.reasoning else tasks.get(settings.task).MAX_TOKENS
 
 
 def make_sample(
@@ -106,27 +110,27 @@ def make_sample(
     are right.
     """
 
-    def scored(text: str) -> Greedy:
+    def read(text: str) -> Greedy:
         """The answer in one text; an unreadable answer is None, and wrong."""
-        read = read_answer(task, text, example, settings)
-        if not isinstance(read, str | None):
-            returned = f"extract returned {read!r} for id {example['id']!r}"
+        answer = read_answer(task, text, example, settings)
+        if not isinstance(answer, str | None):
+            returned = f"extract returned {answer!r} for id {example['id']!r}"
             raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
-        reading = Greedy.of(read, text, task.score(read, example))
-        return replace(reading, read_by=read_by(read))
+        reading = Greedy.of(answer, text, task.score(answer, example))
+        logprobs = getattr(text, "logprobs", None)  # of a greedy text, where a server gave them
+        return replace(
+            reading, read_by=read_by(answer), logprobs=UNSET if logprobs is None else logprobs
+        )
 
-    read = [scored(text) for text in texts]
-    best = UNSET if greedy is None else scored(greedy)
-    if isinstance(best, Greedy) and (logprobs := getattr(greedy, "logprobs", None)) is not None:
-        best = replace(best, logprobs=logprobs)
+    readings = [read(text) for text in texts]
     return Sample(
         id=example["id"],
         split=split,
-        answers=[reading.answer for reading in read],
+        answers=[reading.answer for reading in readings],
         raw=texts,
-        correct=[bool(reading.correct) for reading in read],
-        read_by=[read_by(reading.answer) for reading in read],
-        greedy=best,
+        correct=[bool(reading.correct) for reading in readings],
+        read_by=[reading.read_by for reading in readings],
+        greedy=UNSET if greedy is None else read(greedy),
     )
 
 
@@ -134,9 +138,12 @@ def read_answer(task: Task, text: str, example: Example, settings: AnswerSetting
     """The answer that a text states. A reasoned text states none without a mark (orce.text.marks)
     or a pattern.
     """
-    bare = plain(own_marks(text, example.get("answer_marks", [])))
-    marked = "answer_pattern" in example or len(statements(bare, short=not example["choices"])) > 1
-    return task.extract(text, example) if marked or not settings.reasoning else None
+    if settings.reasoning and "answer_pattern" not in example:
+        bare = plain(own_marks(text, example.get("answer_marks", [])))
+        # the last of the statements is the whole text
+        if len(statements(bare, short=not example["choices"])) == 1:
+            return None
+    return task.extract(text, example)
 
 
 def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
@@ -144,11 +151,13 @@ def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
     as a line; None if none did.
     """
     texts = []
-    for row in records:
-        texts += zip(row.raw, row.answers, strict=True)
-        if not isinstance(row.greedy, UnsetType):
-            texts.append((row.greedy.raw, row.greedy.answer))
+    for record in records:
+        texts += zip(record.raw, record.answers, strict=True)
+        if record.greedy is not UNSET:
+            texts.append((record.greedy.raw, record.greedy.answer))
     ended = [answer for text, answer in texts if getattr(text, "cut", False)]
+    if not ended:
+        return None
     counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
     unread = f"{ended.count(None)} of them without an answer that can be read"
-    return f"{counted}, {unread}; answers.max_tokens raises it" if ended else None
+    return f"{counted}, {unread}; answers.max_tokens raises it"

@@ -17,15 +17,8 @@ class SftSettings(TrainStage, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str) -> Self:
-        return picking.pick(
-            cls,
-            config,
-            "sft",
-            dataset,
-            model,
-            loads=picking.judge_base(config, model),
-            stage=config.sft,
-        )
+        judge = picking.judge_base(config, model)
+        return picking.pick(cls, config, "sft", dataset, model, loads=judge, stage=config.sft)
 
 
 def run(
@@ -39,9 +32,8 @@ def run(
     """
     from orce.training import sft
 
-    pairs = stages.read_realised(tasks.get(settings.task), surrogate, prompts)
     target = TARGETS[settings.stage.target]
-    examples = [
-        {"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))} for pair in pairs
-    ]
+    examples = []
+    for pair in stages.read_realised(tasks.get(settings.task), surrogate, prompts):
+        examples.append({"prompt": pair.prompt, "percent": to_percent(target(pair.kappa))})
     sft.train(examples, to_mapping(settings), out)

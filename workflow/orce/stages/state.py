@@ -2,7 +2,7 @@
 validation prompt.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from msgspec.structs import replace
 
@@ -25,14 +25,18 @@ class StateSettings(ModelSettings, kw_only=True):
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
         registry = methods.of(config)
-        stem = registry.parse(method)
-        more: dict[str, Any] = {
-            "loads": picking.judge_base(config, stem.source or model),
-            "constrained": bool(registry.settings(stem.method).get("constrained")),
-            "mode": config.evaluation.readout == "mode",
-            "reads": config.datasets[dataset].judge_reads,
-        }
-        return picking.pick(cls, config, method, dataset, model, **more)
+        name = registry.parse(method)
+        return picking.pick(
+            cls,
+            config,
+            method,
+            dataset,
+            model,
+            loads=picking.judge_base(config, name.source or model),
+            constrained=bool(registry.settings(name.method).get("constrained")),
+            mode=config.evaluation.readout == "mode",
+            reads=config.datasets[dataset].judge_reads,
+        )
 
     @classmethod
     def for_trial(cls, config: Config, dataset: str, model: str) -> Self:
@@ -54,27 +58,24 @@ def run(
 ):
     """Reads prompts, greedy answers and the weights of a confidence LLM; writes confidences.jsonl:
     what it states for each answer, the mean and mode of its distribution over 0 .. 100 percent, and
-    the probability of these 101 values.
+    the mass, the probability of stating one of these 101 values at all. The readout makes one of
+    the first three the `confidence`.
     """
     items = [
         (example, record.greedy) for example, record in stages.read_tested(prompts, samples, split)
     ]
     digest = None if weights is None else store.weights_digest(weights)
 
-    def load(fast):
-        return stages.open_reader(settings, fast, judge_prompts(items, settings), weights)
+    def load():
+        return stages.open_reader(settings, judge_prompts(items, settings), weights)
 
     def work(chunk, reader):
-        """What the confidence LLM stated, the mean and mode of its distribution over 0 to 100
-        percent, and its mass, the probability of stating one of these values at all. The readout
-        makes the `confidence` of one of them.
-        """
         read = reader.state(judge_prompts(chunk, settings), settings.constrained, settings.mode)
         records = []
         for (example, greedy), stated in zip(chunk, read, strict=True):
-            answer = {"id": example["id"], "answer": greedy.answer}
-            judged = {"correct": greedy.correct, "f1": greedy.f1}
-            records.append(answer | judged | stated.to_json())
+            record = {"id": example["id"], "answer": greedy.answer}
+            record |= {"correct": greedy.correct, "f1": greedy.f1}
+            records.append(record | stated.to_json())
         return records
 
     stages.write_in_chunks(

@@ -8,7 +8,7 @@ of the prompt that the untrained confidence LLM reads.
 from functools import partial
 from typing import Annotated, Any, Self
 
-from msgspec import UnsetType
+from msgspec import UNSET
 
 from orce import stages, tasks
 from orce.align.surrogate import read_surrogate
@@ -17,7 +17,7 @@ from orce.artefacts.records import Example, Reply, Sample
 from orce.config import picking
 from orce.errors import BadInput
 from orce.methods.method import DEPTHS, packed
-from orce.runtime.process import say
+from orce.runtime.process import say, speed
 from orce.settings.schema import Config, Number
 from orce.settings.stage import AnswerSettings
 from orce.tasks import judge_prompt
@@ -53,13 +53,12 @@ def run(
     """
     items = read_replies(prompts, samples, surrogate)
 
-    def load(fast):
+    def load():
         from orce.llm import language_model, reading
 
         say(f"[{settings.label}] loading the model")
-        return reading.Encoder(
-            language_model.load(settings.model), settings.depths, fast["batch_tokens"]
-        )
+        lm = language_model.load(settings.model)
+        return reading.Encoder(lm, settings.depths, speed("confidence")["batch_tokens"])
 
     work = partial(encode_chunk, settings=settings)
     stages.write_in_chunks(settings, items, out, load, work, kind="confidence", shard=shard)
@@ -73,16 +72,20 @@ def encode_chunk(
     """
     task = tasks.get(settings.task)
     if settings.model_read == "judge":
-        given = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
-        states = [{"judge": prompt} for prompt, _ in encoder.states(given, [""] * len(chunk))]
+        positions = ("judge",)
+        prompts = [judge_prompt(task, example, reply.answer) for _, example, reply in chunk]
+        replies = [""] * len(chunk)
     else:
-        given = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
-        read = encoder.states(given, [reply.raw for _, _, reply in chunk])
-        states = [{"question": prompt, "answer": reply} for prompt, reply in read]
+        positions = ("question", "answer")
+        prompts = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
+        replies = [reply.raw for _, _, reply in chunk]
     records = []
-    for (split, example, _), state in zip(chunk, states, strict=True):
-        layers = {name: list(map(packed, every)) for name, every in state.items()}
-        records.append({"id": example["id"], "split": split} | layers)
+    for (split, example, _), states in zip(chunk, encoder.states(prompts, replies), strict=True):
+        record = {"id": example["id"], "split": split}
+        # at the end of the prompt and, after it, at the end of the reply
+        for position, layers in zip(positions, states, strict=False):
+            record[position] = [packed(layer) for layer in layers]
+        records.append(record)
     return records
 
 
@@ -94,23 +97,21 @@ def read_replies(
     """
     sampled = {record.key: record for record in store.records(samples, Sample)}
     realised = {row.key: row.answer or None for row in read_surrogate(surrogate)}
-    chosen_replies = []
-    for split, path in prompts.items():
-        for example in stages.read_prompts(path):
-            record = sampled.get((split, example["id"]))
-            chosen = realised.get((split, example["id"]))
-            given: list[Reply] = []
-            if record and split != "test":
-                given = [
-                    Reply(*pair)
-                    for pair in zip(record.answers, record.raw, strict=True)
-                    if pair[0] == chosen
-                ]
-            elif record and not isinstance(record.greedy, UnsetType):
-                given = [Reply(record.greedy.answer, record.greedy.raw)]
-            if not given:
-                raise BadInput(
-                    f"{samples}: no answer for {split} id {example['id']!r}; sample it again"
-                )
-            chosen_replies.append((split, example, given[0]))
-    return chosen_replies
+    items = []
+    for key, example in stages.read_by_split(prompts).items():
+        split, name = key
+        reply = choose_reply(sampled[key], realised.get(key)) if key in sampled else None
+        if reply is None:
+            raise BadInput(f"{samples}: no answer for {split} id {name!r}; sample it again")
+        items.append((split, example, reply))
+    return items
+
+
+def choose_reply(record: Sample, realised: str | None) -> Reply | None:
+    if record.split == "test":
+        greedy = record.greedy
+        return None if greedy is UNSET else Reply(greedy.answer, greedy.raw)
+    for answer, raw in zip(record.answers, record.raw, strict=True):
+        if answer == realised:
+            return Reply(answer, raw)
+    return None

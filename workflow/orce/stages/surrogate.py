@@ -3,7 +3,7 @@
 from typing import Annotated
 
 import numpy as np
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from orce.align.surrogate import Row, kappa, realised_answer, write_surrogate
 from orce.artefacts import store
@@ -27,10 +27,10 @@ def run(
         try:
             rows.append(surrogate_row(record, seed, reasoning))
         except ValueError as error:
-            raise BadInput(
-                f"{samples}, line {line}: no record of the sample step ({error}); sample it again"
-            ) from None
-    with store.writing(out, {"seed": seed} | ({"reasoning": True} if reasoning else {})) as handle:
+            no_sample = f"no record of the sample step ({error})"
+            raise BadInput(f"{samples}, line {line}: {no_sample}; sample it again") from None
+    settings = {"seed": seed, "reasoning": True} if reasoning else {"seed": seed}
+    with store.writing(out, settings) as handle:
         write_surrogate(handle, rows)
 
 
@@ -40,17 +40,16 @@ def surrogate_row(record: Sample, seed: int, reasoning: bool = False) -> Row:
 
     reasoning: with `raw`, the reply that states the answer.
     """
-    if record.split in TESTED:
-        if isinstance(greedy := record.greedy, UnsetType):
-            raise ValueError("no greedy answer")
-        answer = greedy.answer
-        correct = greedy.correct
-        reply = greedy.raw
-    else:
+    if record.split not in TESTED:
         rng = np.random.default_rng(seed_of(seed, "realised", record.id))
-        index, correct = realised_answer(range(len(record.answers)), record.correct, rng)
-        answer = record.answers[index]
-        reply = record.raw[index]
+        replies = [*zip(record.answers, record.raw, strict=True)]
+        (answer, reply), correct = realised_answer(replies, record.correct, rng)
+    elif record.greedy is UNSET:
+        raise ValueError("no greedy answer")
+    else:
+        answer = record.greedy.answer
+        reply = record.greedy.raw
+        correct = record.greedy.correct
     return Row(
         id=record.id,
         split=record.split,

@@ -12,6 +12,5 @@ def run(
     out: Annotated[str, "folder of the tables"],
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
-    tables.seal_by_name(
-        tables.build_tables(tables.read_content(settings, metrics, confidences), out), settings
-    )
+    content = tables.read_content(settings, metrics, confidences)
+    tables.seal_by_name(tables.build_tables(content, out), settings)

@@ -15,7 +15,8 @@ def run(
     out: Annotated[str, "folder of the tables"],
     confidences: Annotated[list[str], tables.CONFIDENCES] = [],  # noqa: B006
 ):
-    document = tables.build_document(tables.read_content(settings, metrics, confidences), out)
+    content = tables.read_content(settings, metrics, confidences)
+    document = tables.build_document(content, out)
     tables.seal_by_name(document, settings)
     for name in ("tables.pdf", "tables.html"):
         say(f"[tables] {document[name]}")

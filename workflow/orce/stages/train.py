@@ -26,16 +26,19 @@ class TrainSettings(TrainStage, kw_only=True):
 
     @classmethod
     def of(cls, config: Config, dataset: str, model: str, method: str) -> Self:
-        judge = picking.judge_base(config, model)
-        module = methods.of(config).module(method)
-        more = {
-            "method": method,
-            "module": module,
-            "stage": picking.training_options(config, method),
+        return picking.pick(
+            cls,
+            config,
+            method,
+            dataset,
+            model,
+            loads=picking.judge_base(config, model),
+            method=method,
+            module=methods.of(config).module(method),
+            stage=picking.training_options(config, method),
             # TRL has no such loss
-            "training": replace(picking.trainer_settings(config.training), trainer=UNSET),
-        }
-        return picking.pick(cls, config, method, dataset, model, loads=judge, **more)
+            training=replace(picking.trainer_settings(config.training), trainer=UNSET),
+        )
 
 
 def run(
@@ -48,9 +51,7 @@ def run(
     `train` leaves.
     """
     pairs = msgspec.to_builtins(stages.read_realised(tasks.get(settings.task), surrogate, prompts))
-    train = methods.load(settings.module).train
-    assert train is not None  # the rule is of methods with their own training
-    train(pairs, to_mapping(settings), out)
+    methods.load(settings.module).train(pairs, to_mapping(settings), out)
     first = os.environ.get("RANK", "0") == "0"  # of several processes, it alone writes
     if first and not Path(out, "manifest.json").is_file():
         raise BadInput(

@@ -40,32 +40,29 @@ def run(
     """Reads the confidences of each trial in each cell; writes a configuration file with the point
     of the grid whose metric, averaged over cells, is lowest on the validation splits.
     """
-    cells: dict[Path, dict[str, float]] = {}  # undefined is the worst value
+    metric = settings.metric
+    cells: dict[Path, dict[str, float]] = {}
     for path in map(Path, confidences):
         records = store.read(path, ("id", "correct", settings.readout))
-        stated = np.array([record[settings.readout] for record in records], dtype=float)
-        value = METRICS[settings.metric](
-            stated, np.array([record["correct"] for record in records], dtype=bool)
-        )
+        stated = [record[settings.readout] for record in records]
+        value = METRICS[metric](stated, [record["correct"] for record in records])
         cells.setdefault(path.parent, {})[path.stem] = np.inf if value is None else value
     for cell, values in cells.items():
         defined = [value for value in values.values() if np.isfinite(value)]
         if not defined:
-            raise BadInput(
-                f"{cell}: {settings.metric} is undefined in every trial; use a larger validation split"
-            )
+            undefined = f"{metric} is undefined in every trial"
+            raise BadInput(f"{cell}: {undefined}; use a larger validation split")
+        # an undefined trial is as bad as the worst of its cell
         cells[cell] = {trial: min(value, max(defined)) for trial, value in values.items()}
-    means = {
-        trial: np.mean([values[trial] for values in cells.values()]) for trial in settings.trials
-    }
-    best = min(means, key=lambda trial: means[trial])
+    means = {}
+    for trial in settings.trials:
+        means[trial] = np.mean([values[trial] for values in cells.values()])
+    best = min(means, key=means.__getitem__)
     with store.writing(out, settings) as handle:
-        handle.write(
-            f"# Chosen on validation splits: mean {settings.metric} {means[best]:.4f} of {len(cells)} cell(s).\n"
-        )
+        chosen = f"mean {metric} {means[best]:.4f} of {len(cells)} cell(s)"
+        handle.write(f"# Chosen on validation splits: {chosen}.\n")
         for cell, values in cells.items():
-            handle.write(
-                f"# {cell}: {', '.join(f'{trial} {value:.4f}' for trial, value in values.items())}\n"
-            )
+            shown = ", ".join(f"{trial} {value:.4f}" for trial, value in values.items())
+            handle.write(f"# {cell}: {shown}\n")
         handle.write(yaml.safe_dump({"dpo": settings.trials[best]}))
     say(f"[tune] {best}; use it: snakemake --configfile YOURS {out}")
