@@ -326,9 +326,9 @@ def reward_without_own_pair(
     _, first, group = np.unique(reference, axis=0, return_index=True, return_inverse=True)
     for number, own_pair in enumerate(first):
         prompts = group.ravel() == number
-        others = np.delete(reference, own_pair, axis=0)
+        c, k = np.delete(reference, own_pair, axis=0).T
         rewards[prompts] = reward_candidates(
-            reward, *others.T, confidence[prompts], surrogate[prompts], correct[prompts]
+            reward, c, k, confidence[prompts], surrogate[prompts], correct[prompts]
         )
     return rewards
 

@@ -129,7 +129,7 @@ def make_sample(
         answers=[reading.answer for reading in readings],
         raw=texts,
         correct=[bool(reading.correct) for reading in readings],
-        read_by=[reading.read_by for reading in readings],
+        read_by=[read_by(reading.answer) for reading in readings],
         greedy=UNSET if greedy is None else read(greedy),
     )
 

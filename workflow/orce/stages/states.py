@@ -81,7 +81,7 @@ def encode_chunk(
         replies = [reply.raw for _, _, reply in chunk]
     records = []
     for (split, example, _), states in zip(chunk, encoder.states(prompts, replies), strict=True):
-        record = {"id": example["id"], "split": split}
+        record: dict[str, Any] = {"id": example["id"], "split": split}
         # at the end of the prompt and, after it, at the end of the reply
         for position, layers in zip(positions, states, strict=False):
             record[position] = [packed(layer) for layer in layers]
