@@ -20,15 +20,15 @@ from orce.artefacts.records import Example, Messages, Sample, Tested
 from orce.errors import BadInput, one_line
 from orce.runtime import process
 from orce.tasks import Task
+from orce.tasks.values import as_list
 from orce.text import TEMPLATES, environment
 from orce.text.extract import plain
 
 Items = Sequence[tuple[Sample, Example]]
-# A question and two answers to it, in this order.
-Comparison = tuple[str, str, str]
-# Whether the first answer of each has the meaning of the second, None for unread, and the reply.
+Comparison = tuple[str, str, str]  # a question and two answers to it
+# Whether the two answers of each comparison mean the same (None for an unread reply), and the reply.
 SameMeaning = Callable[[list[Comparison]], Sequence[tuple[bool | None, Any]]]
-CPU_SECONDS = 3  # to fill in a template of a user's own
+CPU_SECONDS = 3  # to fill in a template
 MARKED = re.compile(
     r"\b(?:answer|verdict|grade|judge?ment)[\"']?\s*(?:[:=]|is\b)\s*", re.IGNORECASE
 )
@@ -49,8 +49,8 @@ class Question(msgspec.Struct, frozen=True):
 
 
 class Verdict(Question, frozen=True, kw_only=True):
-    """A line of verdicts.jsonl. right: what the grader says, None for an unread reply; raw: the
-    reply.
+    """A line of verdicts.jsonl. right: whether the grader says so, None for an unread reply; raw:
+    the reply.
     """
 
     right: bool | None
@@ -59,7 +59,9 @@ class Verdict(Question, frozen=True, kw_only=True):
 
 
 class Distinct(msgspec.Struct, frozen=True):
-    """A tested question with its answers that have different keys, as they are shown."""
+    """A tested question with its answers, as they are shown; of those with one key of the task, the
+    first.
+    """
 
     id: str
     split: str
@@ -68,8 +70,9 @@ class Distinct(msgspec.Struct, frozen=True):
 
 
 class Grouping(Distinct, frozen=True, kw_only=True):
-    """A line of meanings.jsonl. meanings: the group of each answer; compared: {places, same, raw}
-    of two answers: whether they mean the same, None for unread, and the replies in both orders.
+    """A line of meanings.jsonl. meanings: the group of each answer, by number; compared: {places,
+    same, raw} of each pair of answers that was compared: whether they mean the same (None for
+    unread), and the replies in both orders.
     """
 
     meanings: list[int]
@@ -82,9 +85,10 @@ class Grouping(Distinct, frozen=True, kw_only=True):
 
 
 class Form:
-    """A grader's question: a Jinja template, with the words of its verdicts as
-    {% set right, wrong = "yes", "no" %}. Raises BadInput for a template that leaves out a value of
-    `sample`.
+    """A grader's question: a Jinja template that sets the words of its verdicts, as in
+    {% set right, wrong = "yes", "no" %}.
+
+    sample: values to try it with. Raises BadInput for a template that fails or does not show each.
     """
 
     def __init__(self, path: str | Path, sample: dict[str, Any]):
@@ -112,7 +116,7 @@ class Form:
                 raise BadInput(f"{path}: does not show {name}; {remedy}")
 
     def limit(self) -> Any:
-        # a template of a user's own is a program, which may loop for ever
+        # A template is a program, and a user's may never end.
         return process.time_limit(CPU_SECONDS, f"{self.path}: to write a question")
 
     def messages(self, **values) -> Messages:
@@ -120,28 +124,19 @@ class Form:
             return [{"role": "user", "content": self.template.render(**values).strip()}]
 
     def verdict(self, reply: str) -> bool | None:
-        """Whether a reply says the right word; None for a reply with neither word, or both. The
-        word stands alone, or a punctuation mark or a new line follows it. What follows "Verdict:"
-        or "The answer is" counts too.
+        """Whether a reply says the right word; None for a reply with neither word, or both. The reply
+        begins with the word, and then ends or goes on after a punctuation mark or on a new line. What
+        follows the last "Verdict:" or "The answer is" counts as a reply too.
         """
         text = plain(reply)
         for verdict in (text, MARKED.split(text)[-1]):
             verdict = verdict.strip(" \n\t\"'([*>-")
-            if rest := _after_word(self.right, verdict):
-                return None if _contains_word(self.wrong, rest[1]) else True
-            if rest := _after_word(self.wrong, verdict):
-                return None if _contains_word(self.right, rest[1]) else False
+            for word, other in ((self.right, self.wrong), (self.wrong, self.right)):
+                pattern = rf"(?is){re.escape(word)}(?=$|[\n.,;:!)\]\"'*])(.*)"
+                if rest := re.match(pattern, verdict):
+                    contradicted = re.search(rf"(?i)\b{re.escape(other)}\b", rest[1])
+                    return None if contradicted else word == self.right
         return None
-
-
-def _after_word(word: str, text: str) -> re.Match | None:
-    """Matches a text that begins with a word of its own; group 1 is what follows it."""
-    pattern = rf"{re.escape(word)}(?=$|[\n.,;:!)\]\"'*])(.*)"
-    return re.match(pattern, text, re.IGNORECASE | re.DOTALL)
-
-
-def _contains_word(word: str, text: str) -> bool:
-    return re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) is not None
 
 
 def grade_form(path: str | None = None) -> Form:
@@ -149,20 +144,19 @@ def grade_form(path: str | None = None) -> Form:
 
 
 def answers_with_grades(record: Sample) -> list[tuple[str | None, bool | int]]:
-    """(answer, exact grade) of the K samples of a record, and of its greedy answer where it has
-    one.
-    """
-    greedy = [] if record.greedy is UNSET else [(record.greedy.answer, record.greedy.correct)]
-    return [*zip(record.answers, record.correct, strict=True), *greedy]
+    """(answer, exact grade) of the K samples of a record, and of its greedy answer if it has one."""
+    samples = zip(record.answers, record.correct, strict=True)
+    if record.greedy is UNSET:
+        return [*samples]
+    return [*samples, (record.greedy.answer, record.greedy.correct)]
 
 
 def ask_grader(answer: str, example: Example, task: Task) -> Question:
-    """What the grader is asked: an option shows its letter, commas join several spans of one
-    reference.
+    """What the grader is asked. An option shows its letter, and commas join the spans of a reference
+    that has several.
     """
-    reference = example["reference"]
     shown = []
-    for gold in reference if isinstance(reference, list) else [reference]:
+    for gold in as_list(example["reference"]):
         if gold:
             shown.append(task.display(gold, example) if isinstance(gold, str) else ", ".join(gold))
     if not shown:
@@ -174,39 +168,41 @@ def ask_grader(answer: str, example: Example, task: Task) -> Question:
 def apply_verdicts(
     items: Items, verdicts: Sequence[Verdict], task: Task
 ) -> tuple[list[Sample], list[dict], Counter]:
-    """The records with the grader's grades, the answers that it grades otherwise than the task, and
-    counts of answers.
+    """The records with the grader's grades; the answers that it grades otherwise than the task, each
+    with the number of texts that gave it; and counts of all answers. The exact grade of an answer
+    stays where the verdict is unread.
     """
     by_question = {Question(v.question, v.references, v.answer): v for v in verdicts}
-    counts = Counter(asked=len(by_question), unread=0, only_grader=0, only_exact=0)
-    counts["unread"] = sum(verdict.right is None for verdict in verdicts)
+    unread = sum(verdict.right is None for verdict in verdicts)
+    counts = Counter(asked=len(by_question), unread=unread, only_grader=0, only_exact=0)
     records = []
     differ: dict[Any, dict[str, Any]] = {}
     for record, example in items:
         grades: list[Any] = []
         for answer, exact in answers_with_grades(record):
-            if answer is None:  # an unreadable answer is wrong, and nobody is asked about it
+            if answer is None:  # an unreadable answer is wrong, and the grader is not asked
                 grades.append(False)
                 continue
             question = ask_grader(answer, example, task)
             verdict = by_question[question]
             grade = exact if verdict.right is None else verdict.right
             grades.append(grade)
-            if grade != exact:
-                counts["only_grader" if grade else "only_exact"] += 1
-                line = {"id": record.id, "split": record.split} | asdict(question)
-                line |= {"right": grade, "raw": verdict.raw, "exact": exact, "texts": 0}
-                differ.setdefault((record.key, answer), line)["texts"] += 1
-        greedy = record.greedy
-        if greedy is not UNSET:
-            greedy = replace(greedy, correct=grades[-1])
+            if grade == exact:
+                continue
+            counts["only_grader" if grade else "only_exact"] += 1
+            line = {"id": record.id, "split": record.split, **asdict(question)}
+            line |= {"right": grade, "raw": verdict.raw, "exact": exact, "texts": 0}
+            differ.setdefault((record.key, answer), line)["texts"] += 1
         own = grades[: len(record.answers)]
-        records.append(replace(record, correct=own, graded=True, greedy=greedy))
-    return records, list(differ.values()), counts
+        record = replace(record, correct=own, graded=True)
+        if record.greedy is not UNSET:
+            record = replace(record, greedy=replace(record.greedy, correct=grades[-1]))
+        records.append(record)
+    return records, [*differ.values()], counts
 
 
 def distinct_answers(record: Sample, example: Example, task: Task) -> dict[str, str]:
-    """{key: the first answer that has it} of the samples and the greedy answer."""
+    """{key of the task: the first answer that has it, as it is shown} of a record's answers."""
     first: dict[str, str] = {}
     for answer, _ in answers_with_grades(record):
         if answer is not None:
@@ -217,17 +213,16 @@ def distinct_answers(record: Sample, example: Example, task: Task) -> dict[str, 
 def group_by_meaning(chunk: list[Distinct], same_meaning: SameMeaning) -> list[Grouping]:
     """The groups of each question's answers (Farquhar et al., 2024, algorithm 1).
 
-    One more answer of every question is compared at a time, so that a chunk's comparisons are made
-    together.
+    The second answers of all questions are placed first, then the third ones, and so on, so that a
+    chunk's comparisons are made together.
     """
     groupings = []
     for item in chunk:
         first = [0] if item.answers else []
         groupings.append(Grouping(**asdict(item), meanings=first, compared=[]))
     for index in range(1, max((len(item.answers) for item in chunk), default=0)):
-        _place_answers(
-            index, [item for item in groupings if index < len(item.answers)], same_meaning
-        )
+        longer = [item for item in groupings if index < len(item.answers)]
+        _place_answers(index, longer, same_meaning)
     return groupings
 
 
@@ -239,16 +234,17 @@ def _place_answers(index: int, groupings: list[Grouping], same_meaning: SameMean
     pairs = []
     orders: list[Comparison] = []
     for item in groupings:
+        other = item.answers[index]
         for group in range(max(item.meanings) + 1):
             first = item.meanings.index(group)
-            pairs.append((item, first))
             one = item.answers[first]
-            other = item.answers[index]
+            pairs.append((item, first))
             orders += [(item.question, one, other), (item.question, other, one)]
-    replies = same_meaning(orders)
+    replies = iter(same_meaning(orders))
     joined: dict[tuple[str, str], int] = {}
-    for number, (item, first) in enumerate(pairs):
-        (there, raw), (back, raw_back) = replies[2 * number : 2 * number + 2]
+    for item, first in pairs:
+        there, raw = next(replies)
+        back, raw_back = next(replies)
         unread = None in (there, back) and False not in (there, back)
         same = None if unread else bool(there and back)
         item.compared.append({"places": [first, index], "same": same, "raw": [raw, raw_back]})
@@ -259,8 +255,8 @@ def _place_answers(index: int, groupings: list[Grouping], same_meaning: SameMean
 
 
 def note_meanings(record: Sample, example: Example, item: Grouping, task: Task) -> Sample:
-    """A record of samples.jsonl with the group of each sample, None for an unread one, and of its
-    greedy answer.
+    """A tested record of samples.jsonl with the group of each sample, None for an unread one, and
+    that of its greedy answer.
     """
     keys = distinct_answers(record, example, task)
     groups = dict(zip(keys, item.meanings, strict=True))
@@ -272,8 +268,8 @@ def note_meanings(record: Sample, example: Example, item: Grouping, task: Task) 
 
 
 class ByMeaning:
-    """A task for methods that compare a record's answers: its `key` is the group, where the record
-    has its groups.
+    """A task for methods that compare a record's answers: its `key` is an answer's group, where the
+    record has groups.
     """
 
     def __init__(self, task: Task, record: Sample):

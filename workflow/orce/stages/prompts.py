@@ -90,7 +90,7 @@ def describe_first(example: Example) -> str:
     texts = []
     for value in right if isinstance(right, list) else [right]:
         texts.append("; ".join(map(str, value)) if isinstance(value, list) else str(value))
-    for letter, option in zip(choice.letters(options), options, strict=True):
+    for letter, option in choice.with_letters(options):
         if letter == right:
             texts = [f"{letter}. {option}"]
     answer = quoted(" or ".join(texts) or "not known")
@@ -131,7 +131,7 @@ def count_blank_options(examples: list[Example]) -> str:
     right = []
     for example in examples:
         options = example["choices"] if isinstance(example["choices"], list) else []
-        lettered = zip(choice.letters(options), options, strict=True)
+        lettered = choice.with_letters(options)
         blank = [letter for letter, text in lettered if not str(text).strip()]
         n_blank += bool(blank)
         if example["reference"] in blank:

@@ -7,7 +7,7 @@ An example is {id, question, context, choices, reference}: ids are unique string
 them, since records of orce.judge.judge lack them. A source is {hub, config, revision}, or {path} to
 files in the publisher's layout. Splits keep the source's names.
 
-`get` gives a task whose functions do not see which answer is right (Unlabelled); `score` does.
+Of the functions of a task that `get` gives, `score` alone sees which answer is right (Unlabelled).
 """
 
 import functools
@@ -15,7 +15,7 @@ import importlib
 from collections.abc import Hashable
 from typing import Any, TypeAlias, cast
 
-from orce.artefacts.records import Example, Messages, Score
+from orce.artefacts.records import Example, Messages
 from orce.errors import BadInput
 from orce.runtime import modules
 from orce.runtime.modules import Contract
@@ -31,14 +31,14 @@ def _are_worked(value, *_) -> bool:
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
     Contract("load(source, split, seed=0) -> a list of examples"),  # examples.loaded checks each
-    # With the passage and lettered options.
+    # The text has the passage and the lettered options.
     Contract("question(example) -> a text", modules.is_text),
-    # Of the answer LLM; user and assistant turns only: Mistral has no others.
+    # For the answer LLM: user and assistant turns alone, since Mistral's template has no others.
     Contract(
         "prompt(example, shots=None) -> chat messages, a list of {role, content}",
         modules.is_conversation,
     ),
-    # In canonical form, or None if the text states none.
+    # The answer in canonical form; None if the text states none.
     Contract("extract(text, example) -> the answer as a text, or None", modules.is_answer),
     # An answer of None is wrong.
     Contract("score(answer, example) -> {correct: bool, f1: float or None}", modules.is_score),
@@ -48,13 +48,13 @@ FUNCTIONS = (
     Contract("display(answer, example) -> a text", modules.is_text),
 )
 OPTIONAL = (
-    # For the prompts of Top-k and CoT.
+    # The prompts of Top-k and CoT show them.
     Contract("worked() -> worked examples, a list of (question, reply, answer)", _are_worked),
-    # Such as 3 + 5 and 5 + 3.
+    # 3 + 5 and 5 + 3 ask the same.
     Contract("twin(example) -> a text, equal for questions that ask the same", modules.has_hash),
 )
 Task: TypeAlias = Any  # a module, or an object with a module's attributes
-# With which samples are compared: nothing here is a label, as a key of a task's own may be.
+# The keys of an example that `key` gets. None of them is a label; a key of a task's own may be one.
 COMPARED = (
     "id",
     "question",
@@ -69,27 +69,22 @@ COMPARED = (
 
 
 def without_reference(example: Example) -> Example:
-    """The example without its reference, as every function has it that is not to see which answer
-    is right.
-    """
+    """The example for a function that may not see which answer is right."""
     return cast(Example, {key: value for key, value in example.items() if key != "reference"})
 
 
 def question_alone(example: Example) -> Example:
-    """What samples are compared by: the question alone, without the reference and without keys of
-    the task's own.
-    """
+    """The example for `key`: without the reference, and without keys of the task's own."""
     return cast(Example, {key: example[key] for key in COMPARED if key in example})
 
 
 class Unlabelled:
-    """A task as the library has it: of its functions that get an example, `score` alone gets the
-    reference.
+    """A task of whose functions `score` alone gets the reference.
 
     A confidence may not depend on which answer is right. So no function that reads an answer, shows
-    it or asks about it can look at the reference, in a user's module neither; and `key`, which
-    compares samples with each other, gets the question alone, since a further key of the task's own
-    may be a label too.
+    it or asks about it can look at the reference, not even in a user's module; and `key`, which
+    compares samples with each other, gets the question alone, since another key of a user's task may
+    be a label too.
     """
 
     def __init__(self, task: Task):
@@ -98,7 +93,7 @@ class Unlabelled:
             self.twin = lambda example: task.twin(without_reference(example))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.task, name)
+        return getattr(self.task, name)  # `score` too
 
     def question(self, example: Example) -> str:
         return self.task.question(without_reference(example))
@@ -115,34 +110,28 @@ class Unlabelled:
     def key(self, answer: str, example: Example) -> Hashable:
         return self.task.key(answer, question_alone(example))
 
-    def score(self, answer: str | None, example: Example) -> Score:
-        return self.task.score(answer, example)
-
 
 def get(name: str) -> Task:
-    """A task. Raises BadInput that lists the known tasks, or names what your own file lacks."""
-    return _unlabelled(_module(name))
+    """The task of a name, or in a user's file. Raises BadInput that lists the known tasks, or names
+    what the file lacks.
+    """
+    return _without_labels(_module(name))
 
 
-_unlabelled = functools.cache(Unlabelled)  # one object for each module
+_without_labels = functools.cache(Unlabelled)  # one object for each module
 
 
 def _module(name: str) -> Task:
-    if name not in NAMES and not name.endswith(".py"):
-        raise BadInput(
-            f"no task {name!r}; tasks are {', '.join(NAMES)}, or the path of a Python file (my/task.py)"
-        )
     if name in ("logiqa", "mmlu", "reclor"):
         return importlib.import_module("orce.tasks.benchmarks").PRESETS[name]
     if name in NAMES:
         return importlib.import_module(f"orce.tasks.{name}")
+    if not name.endswith(".py"):
+        known = f"{', '.join(NAMES)}, or the path of a Python file (my/task.py)"
+        raise BadInput(f"no task {name!r}; tasks are {known}")
     module = modules.from_file(name)
-    modules.require(
-        module,
-        name,
-        ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *(f.name for f in FUNCTIONS)),
-        "a task",
-    )
+    functions = [contract.name for contract in FUNCTIONS]
+    modules.require(module, name, ("ANSWER_KIND", "MAX_TOKENS", "METRIC", *functions), "a task")
     if module.METRIC not in ("accuracy", "f1"):
         raise BadInput(f"{name}: METRIC is {module.METRIC!r}; expected 'accuracy' or 'f1'")
     if not isinstance(module.MAX_TOKENS, int) or module.MAX_TOKENS < 1:
@@ -155,9 +144,14 @@ def _module(name: str) -> Task:
 def judge_prompt(
     task: Task, example: Example, answer: str | None, reasoning: str | None = None
 ) -> Messages:
-    """The confidence LLM's prompt for a question and an answer: the same for every method that
-    reads pairs. reasoning: the whole reply that ends in the answer, where the confidence LLM reads
-    that too (judge_reads: reasoning).
+    """The confidence LLM's prompt for a question and an answer, the same for every method that
+    reads such pairs. reasoning: the whole reply that ends in the answer, where the confidence LLM
+    reads that too (judge_reads: reasoning).
     """
-    shown = {"question": task.question(example), "answer": task.display(answer, example)}
-    return [{"role": "user", "content": render("confidence", reasoning=reasoning, **shown)}]
+    prompt = render(
+        "confidence",
+        question=task.question(example),
+        answer=task.display(answer, example),
+        reasoning=reasoning,
+    )
+    return [{"role": "user", "content": prompt}]

@@ -7,7 +7,7 @@ tasksource/reclor or community-datasets/reclor) or {path}, a folder with the pub
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -23,56 +23,53 @@ from orce.tasks import choice, rows, sources, values
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
+    """A published data set as a task: `choice` with a `load` for its files."""
+
     title: str
     splits: dict[str, str]  # {as configurations name it: as the files do}
-    files: tuple[str, ...]  # the first pattern that matches counts; {} is the split
+    files: tuple[str, ...]  # the first pattern that matches counts; {0} is the split
     fields: dict[str, str]
-    # of a row, by its columns, split and position; several may have the same
+    # (columns, split, position of a row) -> the row's name; several may have the same
     name: Callable[[dict, str, int], str]
-    id: Callable[[str, int], str]  # by the name and how many rows before have it
+    # (name, how many rows before have it) -> the row's id
+    id: Callable[[str, int], str] = lambda name, _: name
     config: str | None = None  # on the hub
     read: Callable[[Path, str], Iterable[Row]] = lambda path, _: tables.read(path)
 
-    def load(self, source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
+    def load(self, source: sources.DataSource, split: str, seed: int = 0) -> list[Example]:
         """Examples of a split; `seed` has no effect. Raises BadInput naming the file and the line
         that is wrong.
         """
         if split not in self.splits:
-            raise BadInput(
-                f"{self.title} has no split {split!r}; splits are {', '.join(self.splits)}"
-            )
+            known = ", ".join(self.splits)
+            raise BadInput(f"{self.title} has no split {split!r}; splits are {known}")
         split = self.splits[split]
-        fields = self.fields
-        seen = Counter[str]()
         if "hub" in source:
-            records = sources.read_hub(source, {"val": "validation"}.get(split, split), self.config)
+            name = "validation" if split == "val" else split
+            records = sources.read_hub(source, name, self.config)
         else:
             paths = sources.find_files(source, [pattern.format(split) for pattern in self.files])
             records = [*chain.from_iterable(self.read(path, split) for path in paths)]
-        made: list[Any] = []
+        answer = self.fields["answer"]
+        reading = {"fields": self.fields, "answer_is": "index"}
+        seen = Counter[str]()
+        examples = []
         for position, (where, columns) in enumerate(records):
-            if isinstance(columns, dict) and {*fields.values()} - columns.keys() == {
-                fields["answer"]
-            }:
-                columns = {**columns, fields["answer"]: None}  # the labels are hidden
-            row = where, columns
-            made.append(
-                choice.example(
-                    rows.question_of_row(
-                        row, position, {"fields": fields, "answer_is": "index"}, split
-                    ),
-                    {},
-                    seed,
-                )
-            )
-            if "context" in fields:
-                values.required_text(row, fields["context"])
+            # A test set whose labels are hidden may lack the column.
+            if isinstance(columns, dict) and {*self.fields.values()} - columns.keys() == {answer}:
+                columns = {**columns, answer: None}
+            row = (where, columns)
+            asked = rows.question_of_row(row, position, reading, split)
+            if "context" in self.fields:
+                values.required_text(row, self.fields["context"])
+            example = choice.example(asked, {}, seed)
             name = self.name(columns, split, position)
-            made[-1]["id"] = self.id(name, seen[name])
+            example["id"] = self.id(name, seen[name])
             seen[name] += 1
             if "subject" in columns:
-                made[-1]["subject"] = columns["subject"] or split
-        return unique_ids(made, [where for where, _ in records])
+                example["subject"] = columns["subject"] or split
+            examples.append(example)
+        return unique_ids(examples, [where for where, _ in records])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(choice, name)
@@ -84,45 +81,74 @@ def _mmlu(path: Path, split: str) -> Iterable[Row]:
     for where, cells in tables.cells(path):
         if len(cells) != 6:
             raise BadInput(f"{where}: {len(cells)} columns; expected 6, without a header: {names}")
-        if cells[5] not in ("A", "B", "C", "D"):
-            raise BadInput(f"{where}: answer is {cells[5]!r}; expected A, B, C or D in column 6")
-        yield (
-            where,
-            {
-                "question": cells[0],
-                "choices": cells[1:5],
-                "answer": "ABCD".index(cells[5]),
-                "subject": subject,
-            },
-        )
+        question, *options, answer = cells
+        if answer not in ("A", "B", "C", "D"):
+            raise BadInput(f"{where}: answer is {answer!r}; expected A, B, C or D in column 6")
+        index = "ABCD".index(answer)
+        row = {"question": question, "choices": options, "answer": index, "subject": subject}
+        yield where, row
 
 
 PRESETS = {
     "mmlu": Benchmark(
-        "MMLU",
-        {"test": "test", "validation": "val", "val": "val", "dev": "dev"} | dict.fromkeys(("train", "auxiliary_train"), "auxiliary_train"),
-        ("data/{0}/*.csv", "{0}/*.csv", "*_{0}.csv"),
-        {"question": "question", "choices": "choices", "answer": "answer"},
-        lambda columns, split, position: f"{columns.get('subject') or split}-{split}",
-        lambda name, before: f"{name}-{before}",
-        "all", _mmlu,
+        title="MMLU",
+        splits={
+            "test": "test",
+            "validation": "val",
+            "val": "val",
+            "dev": "dev",
+            "train": "auxiliary_train",
+            "auxiliary_train": "auxiliary_train",
+        },
+        files=("data/{0}/*.csv", "{0}/*.csv", "*_{0}.csv"),
+        fields={"question": "question", "choices": "choices", "answer": "answer"},
+        name=lambda columns, split, position: f"{columns.get('subject') or split}-{split}",
+        id=lambda name, before: f"{name}-{before}",
+        config="all",
+        read=_mmlu,
     ),
     "logiqa": Benchmark(
-        "LogiQA",
-        {"train": "train", "validation": "dev", "test": "test", "dev": "dev", "val": "dev"},
-        ("{0}.txt", "{0}.jsonl"),
-        {"question": "question", "context": "text", "choices": "options", "answer": "answer"},
-        lambda columns, split, position: f"{split}-{position if columns.get('id') is None else columns['id']}",
-        lambda name, before: f"{name}-{before + 1}" if before else name,  # the published ids repeat
-        "logiqa2",
+        title="LogiQA",
+        splits={
+            "train": "train",
+            "validation": "dev",
+            "test": "test",
+            "dev": "dev",
+            "val": "dev",
+        },
+        files=("{0}.txt", "{0}.jsonl"),
+        fields={
+            "question": "question",
+            "context": "text",
+            "choices": "options",
+            "answer": "answer",
+        },
+        name=lambda columns, split, position: (
+            f"{split}-{position if columns.get('id') is None else columns['id']}"
+        ),
+        # the published ids repeat
+        id=lambda name, before: f"{name}-{before + 1}" if before else name,
+        config="logiqa2",
     ),
     "reclor": Benchmark(
-        "ReClor",
-        {"train": "train", "validation": "val", "test": "test", "dev": "val", "val": "val"},
-        ("{0}.json",),
-        {"question": "question", "context": "context", "choices": "answers", "answer": "label"},
-        lambda columns, split, position: str(columns.get("id_string") or f"{split}_{position}"),
+        title="ReClor",
+        splits={
+            "train": "train",
+            "validation": "val",
+            "test": "test",
+            "dev": "val",
+            "val": "val",
+        },
+        files=("{0}.json",),
+        fields={
+            "question": "question",
+            "context": "context",
+            "choices": "answers",
+            "answer": "label",
+        },
         # copies on the hub may lack the published ids, train_0, train_1, ...
-        lambda name, before: name,
+        name=lambda columns, split, position: str(
+            columns.get("id_string") or f"{split}_{position}"
+        ),
     ),
-}  # fmt: skip
+}

@@ -8,7 +8,8 @@ separates nothing in a text.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ ANSWER = ("number", "date", "spans")  # one of them has a value
 SPLITS = {"train": "train", "validation": "dev", "dev": "dev", "val": "dev"}
 
 
-def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
+def load(source: sources.DataSource, split: str, seed: int = 0) -> list[Example]:
     """Examples of a split: train or validation. `seed` has no effect. Raises BadInput naming what
     is wrong.
 
@@ -42,63 +43,64 @@ def load(source: Mapping[str, Any], split: str, seed: int = 0) -> list[Example]:
         raise BadInput(f"DROP has no split {split!r}; splits are train, validation")
     name = SPLITS[split]
     if "hub" in source:
-        records = sources.read_hub(source, {"dev": "validation"}.get(name, name))
+        records = sources.read_hub(source, "validation" if name == "dev" else name)
     else:
         (path,) = sources.find_files(source, [f"drop_dataset_{name}.json"])
-        records = []
-        passages = tables.read_json(path)
-        if not isinstance(passages, dict) or not passages:
-            raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
-        for key, passage in passages.items():
-            where = f"{path}, passage {key}"
-            shown = values.required_text((where, passage), "passage")
-            pairs = tables.value((where, passage), "", "qa_pairs")
-            records += [
-                (f"{where}, question {i}", {**pair, "passage": shown})
-                for i, pair in enumerate(pairs)
-            ]
+        records = [*_published_rows(path)]
     return unique_ids([_example(row) for row in records], [where for where, _ in records])
 
 
+def _published_rows(path: Path) -> Iterator[Row]:
+    """The questions of a published file, each with its passage."""
+    passages = tables.read_json(path)
+    if not isinstance(passages, dict) or not passages:
+        raise BadInput(f"{path}: expected an object {{passage id: {{passage, qa_pairs}}}}")
+    for key, record in passages.items():
+        where = f"{path}, passage {key}"
+        passage = values.required_text((where, record), "passage")
+        for i, pair in enumerate(tables.value((where, record), "", "qa_pairs")):
+            yield f"{where}, question {i}", {**pair, "passage": passage}
+
+
 def _example(row: Row) -> Example:
-    annotated = row[1].get("validated_answers") or []
-    # the hub stores a record of lists, and the list of workers' ids is empty
+    where, record = row
+    annotated = record.get("validated_answers") or []
+    # On the hub: a record of lists, in which that of the workers' ids is empty.
     if isinstance(annotated, dict):
         columns = [annotated[key] for key in ANSWER]
-        annotated = [
-            dict(zip(ANSWER, values, strict=True)) for values in zip(*columns, strict=True)
-        ]
-    spans = [_spans(row[0], answer) for answer in (tables.value(row, "", "answer"), *annotated)]
-    references = dict.fromkeys(
-        tuple(answer) for answer in spans if any(span.strip() for span in answer)
-    )
+        answers = zip(*columns, strict=True)
+        annotated = [dict(zip(ANSWER, cells, strict=True)) for cells in answers]
+    references = []
+    for answer in (tables.value(row, "", "answer"), *annotated):
+        spans = _spans(where, answer)
+        if any(span.strip() for span in spans) and spans not in references:
+            references.append(spans)
     return {
         "id": values.required_text(row, "query_id"),
         "question": values.required_text(row, "question"),
         "context": values.required_text(row, "passage"),
         "choices": None,
-        "reference": [list(answer) for answer in references],
+        "reference": references,
     }
 
 
 def _spans(where: str, answer: dict) -> list[str]:
+    """The spans of an annotator's answer; a number or a date is one span."""
     if not isinstance(answer, dict) or not {*ANSWER} & answer.keys():
-        raise BadInput(
-            f"{where}: the answer is {answer!r}; expected a record of number, date and spans"
-        )
+        expected = "expected a record of number, date and spans"
+        raise BadInput(f"{where}: the answer is {answer!r}; {expected}")
     number = answer.get("number")
     if number not in (None, ""):
-        return [_text(where, "number", number)]
+        return [_cell_text(where, "number", number)]
     if spans := answer.get("spans"):
-        listed = spans if isinstance(spans, list) else [spans]
-        return [_text(where, "spans", span) for span in listed]
+        return [_cell_text(where, "spans", span) for span in values.as_list(spans)]
     date = answer.get("date") or {}
-    units = [_text(where, unit, date.get(unit) or "") for unit in ("day", "month", "year")]
+    units = [_cell_text(where, unit, date.get(unit) or "") for unit in ("day", "month", "year")]
     return [" ".join(units).strip()]
 
 
-def _text(where: str, name: str, cell: Any) -> str:
-    """A cell as a text. Raises BadInput for one that is neither a text nor a number."""
+def _cell_text(where: str, name: str, cell: Any) -> str:
+    """The text or the number in a cell, as a text. Raises BadInput for anything else."""
     text = None if isinstance(cell, bool) else tables.written(cell)
     if text is None:
         raise BadInput(f"{where}: {name} holds {cell!r}; expected a text or a number")
@@ -113,7 +115,7 @@ def prompt(example: Example, shots: int | None = None) -> list[dict]:
     return rows.zero_shot("drop", question(example), shots)
 
 
-# "Sure!" and "The capital is:" on a line of their own.
+# A line before that of the answer: "Sure!", "The capital is:".
 _BEFORE_ANSWER = re.compile(
     r"(?i)(?:sure|ok(?:ay)?|certainly|of course|absolutely|alright)[!.,]*|.*\b(?:is|was)\s*:"
 )
@@ -121,27 +123,25 @@ _BEFORE_ANSWER = re.compile(
 
 @own_reply
 def extract(text: str, example: Example) -> str | None:
-    """The short answer, or None: the last 'Answer: ...', else the first line; a list of bullets is
-    joined by '; '. A first line that ends with a colon is not an answer where a list follows: 'The
-    members are:'.
+    """The short answer, or None: the last 'Answer: ...', else the first line; the items of a list are
+    joined by '; '. A first line that ends with a colon is no answer where a list follows: 'The members
+    are:'.
     """
     for statement in statements(plain(text)):
         text_lines = lines(statement)
         if len(text_lines) > 1 and _BEFORE_ANSWER.fullmatch(text_lines[0]):
-            text_lines = text_lines[1:]
+            text_lines.pop(0)
         bare = [re.sub(r"^(?:[-*\u2022]|\d+[.)])\s+", "", line) for line in text_lines]
-        marked = [item != line for item, line in zip(bare, text_lines, strict=True)]
-        if text_lines and text_lines[0].endswith(":") and any(marked[1:2]):
-            end = marked.index(False, 1) if False in marked[1:] else len(bare)
-            bullets = bare[1:end]
+        is_item = [item != line for item, line in zip(bare, text_lines, strict=True)]
+        spans = text_lines[:1]
+        form = "first line"
+        if spans and spans[0].endswith(":") and any(is_item[1:2]):
+            spans = bare[1 : [*is_item, False].index(False, 1)]
             form = "list after a colon"
-        elif len(text_lines) > 1 and all(marked):
-            bullets = bare
+        elif len(text_lines) > 1 and all(is_item):
+            spans = bare
             form = "list"
-        else:
-            bullets = text_lines[:1]
-            form = "first line"
-        if answer := "; ".join(map(trim, bullets)):
+        if answer := "; ".join(map(trim, spans)):
             return Read.of(answer, statement.by, form)
     return None
 
@@ -154,7 +154,7 @@ def key(answer: str, example: Example) -> str:
     """Equal for two answers if the metric calls them an exact match: the same number of spans and
     the same set.
     """
-    spans = [normalise(span) for span in _split(answer)]
+    spans = [normalise(span) for span in _split_spans(answer)]
     return f"{len(spans)}: {'; '.join(sorted(set(spans)))}"
 
 
@@ -170,13 +170,14 @@ def score(answer: str | None, example: Example) -> Score:
     if answer is None or not example["reference"]:
         return {"correct": False, "f1": 0.0}
     scores = [
-        em_and_f1(_split(answer), [ascii_signs(span) for span in gold])
+        em_and_f1(_split_spans(answer), [ascii_signs(span) for span in gold])
         for gold in example["reference"]
     ]
-    return {"correct": any(em for em, _ in scores), "f1": max(f1 for _, f1 in scores)}
+    matches, f1s = zip(*scores, strict=True)
+    return {"correct": any(matches), "f1": max(f1s)}
 
 
-def _split(answer: str) -> list[str]:
+def _split_spans(answer: str) -> list[str]:
     """The spans of an answer: the prompt asks for ';' between them, and nothing else separates
     them.
     """
@@ -192,18 +193,20 @@ def em_and_f1(predicted: list[str], gold: list[str]) -> tuple[bool, float]:
     sets and equal counts; F1 is the mean over the longer list of the word-set F1 of spans aligned
     one to one.
     """
-    from scipy.optimize import (
-        linear_sum_assignment,  # here, since it takes longer to import than all of orce.judge.judge
-    )
+    # Imported here: it takes longer than all of orce.judge.judge.
+    from scipy.optimize import linear_sum_assignment
 
     predicted = [normalise(span) for span in predicted]
     right = [normalise(span) for span in gold]
     em = set(predicted) == set(right) and len(predicted) == len(right)
-    scores = np.array(
-        [[_bag_f1(set(span.split()), set(ref.split())) for span in predicted] for ref in right]
-    )
-    rows, columns = linear_sum_assignment(-scores)
-    f1 = scores[rows, columns].sum() / max(scores.shape)
+    bags = [set(span.split()) for span in predicted]
+    scores = []
+    for span in right:
+        words = set(span.split())
+        scores.append([_bag_f1(bag, words) for bag in bags])
+    scores = np.array(scores)
+    aligned = linear_sum_assignment(-scores)
+    f1 = scores[aligned].sum() / max(scores.shape)
     return em, float(round(f1, 2))
 
 
@@ -215,7 +218,8 @@ def normalise(span: str) -> str:
     for word in re.split(" |-", span.lower()):
         if not _is_number(word):
             word = unpunctuated(word)
-        word = str(float(word)) if _is_number(word) else word
+        if _is_number(word):
+            word = str(float(word))
         words += re.sub(r"\b(a|an|the)\b", " ", word).split()
     return " ".join(words)
 

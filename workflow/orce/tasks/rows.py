@@ -3,7 +3,7 @@ of `orce measure`. Their values are read by one rule.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,24 +15,25 @@ from orce.artefacts.tables import Row, written
 from orce.errors import BadInput
 from orce.runtime.modules import short
 from orce.tasks import options, sources
-from orce.tasks.values import accepted_answers, as_list, is_blank, required_text
+from orce.tasks.values import accepted_answers, as_list, is_blank, list_or_empty, required_text
 from orce.text import Read, read_by, render
 from orce.text.marks import own_marks
 
 UNNUMBERED = ", or leave out fields.id to number the rows"
 GIVEN = {"answer", "answers", "greedy"}  # keys of answers already made
-# tasks with a letter as reference; None: of no particular task
+LABELS = {"references", "correct"}  # keys that an example has not
+# Tasks whose reference is an option's letter; None is no particular task.
 LETTERED = {None, "choice", "mmlu", "logiqa", "reclor"}
 Record = dict[str, Any]  # a line of a user's file
 
 
 class Question(msgspec.Struct, kw_only=True):
-    """What is known of a question. reference: the accepted answers; of options, the letter of the
-    right one; empty without any.
+    """What a row or a record says of a question, and of answers to it that are already made.
 
-    samples: answers already made, None where none is; judgements: of each sample. greedy, own: the
-    greedy answer, and the answer of a method itself, with their judgements. A judgement is None
-    where there is none. more: what else its example has.
+    reference: the accepted answers; of options, the letter of the right one; empty without any.
+    samples: the answers, None where there is none; judgements: whether each is right. greedy, own:
+    the greedy answer, and the answer of a method itself, with their judgements. A judgement that is
+    not there is None. more: what else the question's example has.
     """
 
     where: str
@@ -53,124 +54,91 @@ class Question(msgspec.Struct, kw_only=True):
         return bool(self.reference) or self.judgements is not None
 
     def judgeable(self) -> "Question":
-        """With judgements; without labels all are false, and are dropped in the end."""
+        """The question with judgements: without labels all are false, and the caller drops them."""
         if self.labelled or self.samples is None:
             return self
         greedy = None if self.greedy is None else (self.greedy[0], False)
         return msgspec.structs.replace(self, judgements=[False] * len(self.samples), greedy=greedy)
 
     def example(self, task: str | None, **more: Any) -> Any:
-        """The example that a task shows and compares with; without a reference no answer is right."""
-        kept = {
-            key: value
-            for key, value in self.more.items()
-            if key not in {"references", "correct", *GIVEN}
-        }
-        known = {
-            "id": self.id,
-            "question": self.text,
-            "context": self.context,
-            "choices": self.options,
-        }
-        return kept | known | more | {"reference": self.reference or ([""] if task == "qa" else "")}
+        """The example of the question, for a task; without a reference no answer to it is right."""
+        example = {**self.more}
+        for key in GIVEN | LABELS:
+            example.pop(key, None)
+        example |= {"id": self.id, "question": self.text, "context": self.context}
+        example |= {"choices": self.options, **more}
+        nothing = [""] if task == "qa" else ""
+        return example | {"reference": self.reference or nothing}
+
+
+# Rows of a data set
 
 
 def load_examples(
-    source: Mapping[str, Any], split: str, first: int | None, example: Callable[[Question], Example]
+    source: sources.DataSource,
+    split: str,
+    first: int | None,
+    example: Callable[[Question], Example],
 ) -> list[Example]:
     """The examples that a task makes of the rows of a split, or of the first of them, with ids that
     differ.
     """
-    asked = [
-        question_of_row(row, i, source, split)
-        for i, row in enumerate(sources.load_rows(source, split, first))
-    ]
-    return unique_ids([*map(example, asked)], [question.where for question in asked], UNNUMBERED)
+    rows = sources.load_rows(source, split, first)
+    asked = [question_of_row(row, i, source, split) for i, row in enumerate(rows)]
+    places = [question.where for question in asked]
+    return unique_ids([*map(example, asked)], places, UNNUMBERED)
 
 
-def question_of_row(row: Row, position: int, source: Mapping[str, Any], split: str) -> Question:
+def question_of_row(row: Row, position: int, source: sources.DataSource, split: str) -> Question:
     """The question of a row of a data set; its id is the row's number where the source names no
     field for it.
 
     `ask` is a line after each question's text, for sets whose text does not say what is asked.
     """
     fields = source["fields"]
-    cells = tables.record(row, source["fields"])
+    cells = tables.record(row, fields)
 
-    def needed(name: str) -> str:
+    def required(name: str) -> str:
         return required_text(row, fields[name], name)
 
     asked = Question(
         where=row[0],
         more={key: source[key] for key in ("answer_pattern", "answer_marks") if key in source},
-        id=needed("id") if "id" in fields else f"{split}-{position}",
-        text=needed("question" if "question" in fields else "id")
-        + (f"\n{source['ask']}" if "ask" in source else ""),
-        context=None if is_blank(cells.get("context")) else needed("context"),
+        id=required("id") if "id" in fields else f"{split}-{position}",
+        text=required("question" if "question" in fields else "id"),
+        context=None if is_blank(cells.get("context")) else required("context"),
     )
+    if "ask" in source:
+        asked.text += f"\n{source['ask']}"
     columns = fields.get("choices")
-    accepted = fields.get("answer")
-    # this column is right in every row
-    if isinstance(columns, list) and accepted in columns and needed("answer"):
-        cells["answer"] = columns.index(accepted)
+    right = fields.get("answer")
+    # One of the columns of options has the right one in every row.
+    if isinstance(columns, list) and right in columns and required("answer"):
+        cells["answer"] = columns.index(right)
         source = {**source, "answer_is": "index"}
     return _with_reference(asked, cells, "answer", source)
 
 
+# Records of a user
+
+
 def question_of_record(where: str, record: Record, task: str | None = None) -> Question:
     """The question of a record with the keys question, id, context, choices, labels, reference or
-    references, answer_is, and those of `answered`. Raises BadInput for a value of another form.
+    references, answer_is, and those of `read_answers`. Raises BadInput for a value of another form.
     """
     asked = read_answers(where, record)
-    name = "reference" if record.get("references") is None else "references"
-    first, every = (
-        [] if is_blank(cell) else as_list(cell)
-        for cell in (record.get("reference"), record.get("references"))
-    )
-    if every and not all(item in every for item in first):
-        raise BadInput(
-            f"{where}: it has a reference and other references; keep one of the two keys"
-        )
+    accepted = list_or_empty(record.get("references"))
+    if accepted and not all(item in accepted for item in list_or_empty(record.get("reference"))):
+        both = "it has a reference and other references"
+        raise BadInput(f"{where}: {both}; keep one of the two keys")
     asked.id = written(record.get("id"))
     asked.text = record.get("question", "")
-    asked.context = None if is_blank(record.get("context")) else written(record["context"])
-    if asked.context is None and not is_blank(record.get("context")):
-        raise BadInput(f"{where}: context is {short(record['context'])}; expected a text")
-    return _with_reference(asked, record, name, {"answer_is": record.get("answer_is")}, task)
-
-
-def _with_reference(
-    asked: Question, cells: Record, key: str, source: Mapping[str, Any], task: str | None = None
-) -> Question:
-    """The question with its options and its reference, which stands in the cell `key`."""
-    where = asked.where
-    names = source.get("fields", {})
-    cell = cells.get(key)
-    labels = tables.decoded(cells.get("labels")) or []
-    asked.options = source.get("options")
-    if "choices" in names or not is_blank(cells.get("choices")):
-        asked.options, named = options.read_options(
-            where, names.get("choices", "choices"), cells["choices"]
-        )
-        labels = labels or named
-    if not isinstance(labels, list):
-        raise BadInput(
-            f"{where}: {names.get('labels', 'labels')!r} is {labels!r}; expected a list (fields.labels)"
-        )
-    name = names.get(key, key)
-    if asked.options and task in LETTERED:
-        if names or not is_blank(cell):
-            asked.reference = options.letter_of_answer(
-                where, name, cell, asked.options, labels, source
-            )
-    elif task in ("qa", None):
-        asked.reference = accepted_answers(where, name, cell, source.get("answer_after"))
-    else:  # of a task with a form of its own; DROP's is a list of lists of texts
-        several = [] if is_blank(cell) else as_list(cell)
-        asked.reference = [
-            [written(x)] if task == "drop" and not isinstance(x, list) else x for x in several
-        ]
-    return asked
+    if not is_blank(record.get("context")):
+        asked.context = written(record["context"])
+        if asked.context is None:
+            raise BadInput(f"{where}: context is {short(record['context'])}; expected a text")
+    key = "reference" if record.get("references") is None else "references"
+    return _with_reference(asked, record, key, {"answer_is": record.get("answer_is")}, task)
 
 
 def read_answers(where: str, record: Record) -> Question:
@@ -178,42 +146,87 @@ def read_answers(where: str, record: Record) -> Question:
     Beside answers, a single `correct` is of the `answer`.
     """
     given = Question(where=where, more=record)
-    greedy = record.get("greedy")
     correct = record.get("correct")
-    stated = greedy if isinstance(greedy, dict) else {"answer": greedy}
-    text = written(stated.get("answer"))
-    right = stated.get("correct")
-    if text is None is not stated.get("answer") or right not in (None, 0, 1):
-        raise BadInput(
-            f"{where}: greedy is {short(greedy)}; expected a text, or an object with answer and correct"
-        )
+    has_greedy = record.get("greedy") is not None
+    text, right = _read_greedy(where, record.get("greedy"))
     several = record.get("answers") is not None
     if not several and "answer" not in record:
-        if greedy is None:
+        if not has_greedy:
             return given
         record = {"answer": text}
         correct = right
     cells = as_list(tables.decoded(record["answers"])) if several else [record["answer"]]
-    given.samples = [*map(written, cells)]
-    if not cells or given.samples.count(None) > cells.count(None):
-        name, expected = (
-            ("answers", "a list of texts") if several else ("answer", "a text, or null for none")
-        )
+    samples = [*map(written, cells)]
+    if not cells or samples.count(None) > cells.count(None):
+        name = "answers" if several else "answer"
+        expected = "a list of texts" if several else "a text, or null for none"
         raise BadInput(f"{where}: {name} is {short(record[name])}; expected {expected}")
-    marks = as_list(correct)
-    own = several and "answer" in record and not isinstance(correct, list)
+    is_own = several and "answer" in record and not isinstance(correct, list)
     if correct is not None:
-        if len(marks) != (1 if own else len(cells)) or not all(mark in (0, 1) for mark in marks):
-            each = f" for each of {len(cells)} answers" if several and not own else ""
+        marks = as_list(correct)
+        number = 1 if is_own else len(cells)
+        if len(marks) != number or not all(mark in (0, 1) for mark in marks):
+            each = f" for each of {number} answers" if several and not is_own else ""
             raise BadInput(f"{where}: correct is {short(correct)}; expected true or false{each}")
-        given.judgements = None if own else [*map(bool, marks)]
-    # of equal samples
-    first = dict(zip(reversed(given.samples), reversed(given.judgements or []), strict=False))
-    if greedy is not None:
-        given.greedy = text, first.get(text) if right is None else bool(right)
+        if not is_own:
+            given.judgements = [*map(bool, marks)]
+    given.samples = samples
+    # An answer that equals samples is judged as the first of them.
+    judged = dict(zip(reversed(samples), reversed(given.judgements or []), strict=False))
+    if has_greedy:
+        given.greedy = (text, judged.get(text) if right is None else bool(right))
     answer = written(record.get("answer"))
-    given.own = answer, bool(correct) if own and correct is not None else first.get(answer)
+    given.own = (answer, judged.get(answer))
+    if is_own and correct is not None:
+        given.own = (answer, bool(correct))
     return given
+
+
+def _read_greedy(where: str, greedy: Any) -> tuple[str | None, Any]:
+    """The text and the judgement of a greedy answer: a text, or {answer, correct}."""
+    stated = greedy if isinstance(greedy, dict) else {"answer": greedy}
+    answer = stated.get("answer")
+    right = stated.get("correct")
+    text = written(answer)
+    if (text is None and answer is not None) or right not in (None, 0, 1):
+        expected = "expected a text, or an object with answer and correct"
+        raise BadInput(f"{where}: greedy is {short(greedy)}; {expected}")
+    return text, right
+
+
+def _with_reference(
+    asked: Question, cells: Record, key: str, source: sources.DataSource, task: str | None = None
+) -> Question:
+    """The question with its options and its reference, which stands in the cell `key`."""
+    where = asked.where
+    names = source.get("fields", {})
+    name = names.get(key, key)
+    cell = cells.get(key)
+    labels = tables.decoded(cells.get("labels")) or []
+    asked.options = source.get("options")
+    if "choices" in names or not is_blank(cells.get("choices")):
+        column = names.get("choices", "choices")
+        asked.options, own_labels = options.read_options(where, column, cells["choices"])
+        labels = labels or own_labels
+    if not isinstance(labels, list):
+        column = names.get("labels", "labels")
+        raise BadInput(f"{where}: {column!r} is {labels!r}; expected a list (fields.labels)")
+    if asked.options and task in LETTERED:
+        if names or not is_blank(cell):
+            asked.reference = options.letter_of_answer(
+                where, name, cell, asked.options, labels, source
+            )
+    elif task in ("qa", None):
+        asked.reference = accepted_answers(where, name, cell, source.get("answer_after"))
+    else:
+        accepted = list_or_empty(cell)
+        if task == "drop":  # a list of spans for each annotator
+            accepted = [item if isinstance(item, list) else [written(item)] for item in accepted]
+        asked.reference = accepted
+    return asked
+
+
+# What tasks share
 
 
 def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
@@ -223,21 +236,20 @@ def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
     return [{"role": "user", "content": render(template, question=question)}]
 
 
-def matched_text(text: str, example: Example) -> str:
-    """What the example's own pattern finds in a text: the first group of its last match; without a
-    pattern, the text, with its own marks as "Answer:".
-
-    A text that the pattern does not match is empty, so it has no answer.
+def read_by_own_form(text: str, example: Example, read: Callable[[str], str | None]) -> str | None:
+    """The answer that `read` finds in a text, where the data set has a form of its own: in the first
+    group of the last match of its `answer_pattern`, so nowhere without a match; or in the text with
+    its `answer_marks` as "Answer:". An answer that this form found has its key's name first.
     """
-    if "answer_pattern" not in example:
-        return own_marks(text, example.get("answer_marks", []))
-    *_, last = [None, *re.finditer(example["answer_pattern"], text)]
-    return next(filter(None, [*last.groups(), last[0]]), "") if last else ""
-
-
-def named_by(answer: str | None, text: str, matched: str, example: Example) -> str | None:
-    """An answer that was read in the matched text, with the name of the data set's own key that found that in the text."""
-    own = "answer_pattern" in example
-    if answer is None or not (own or matched != text):
+    if "answer_pattern" in example:
+        key = "answer_pattern"
+        part = ""
+        for match in re.finditer(example[key], text):
+            part = next(filter(None, match.groups()), match[0])
+    else:
+        key = "answer_marks"
+        part = own_marks(text, example.get(key, []))
+    answer = read(part)
+    if answer is None or (key == "answer_marks" and part == text):
         return answer
-    return Read.of(answer, "answer_pattern" if own else "answer_marks", read_by(answer) or "")
+    return Read.of(answer, key, str(read_by(answer)))

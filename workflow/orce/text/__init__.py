@@ -5,8 +5,6 @@ import csv
 import re
 from collections.abc import Sequence
 from functools import cache
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -18,9 +16,9 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @cache
 def environment(folder: Path = TEMPLATES) -> Environment:
-    """The jinja2 environment for a folder of plain-text templates; nothing is escaped: questions may contain <, & and {{.
+    """The jinja2 environment of a folder of plain-text templates. Nothing is escaped: questions may contain <, & and {{.
 
-    A template of a user's own is text that fills in values: it reaches no file, no module and nothing else of Python.
+    It is sandboxed, because a template may be a user's: it fills in values, and reaches no file, module or other part of Python.
     """
     options = {"undefined": StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     return ImmutableSandboxedEnvironment(loader=FileSystemLoader(folder), **options)
@@ -33,15 +31,15 @@ def render(name: str, **values) -> str:
 
 @cache
 def table(name: str) -> list[dict[str, str]]:
-    """The rows of the table NAME.csv beside this file, which is read once."""
+    """The rows of the table NAME.csv beside this file."""
     with open(Path(__file__).with_name(f"{name}.csv"), encoding="utf-8", newline="") as file:
         return [*csv.DictReader(file)]
 
 
 class Rule(NamedTuple):
-    """A row of a table of reading rules. example: a text that it reads; result: what is read there, empty for nothing.
+    """A row of a table of reading rules. example: a text that the rule reads; result: what it reads there, empty for nothing.
 
-    new: of a rewriting, what takes the place of its match.
+    new: what a rewriting rule puts in place of its match.
     """
 
     name: str
@@ -52,52 +50,48 @@ class Rule(NamedTuple):
 
 
 def rules(**fragments: str) -> dict[str, list[Rule]]:
-    """The rows of rules.csv by their kind, in their order. fragments: what stands for «NAME» in patterns, new and results."""
+    """The rows of rules.csv by their kind, in the file's order. fragments: {NAME: what stands for «NAME» in the rows}; a name
+    that is not among them stays."""
 
-    def filled(text: str) -> str:
-        return re.sub("«([^»]+)»", lambda name: fragments.get(name[1], name[0]), text)
+    def fill(cell: str) -> str:
+        return re.sub("«([^»]+)»", lambda name: fragments.get(name[1], name[0]), cell)
 
     by_kind: dict[str, list[Rule]] = {}
-    for kind, rows in groupby(table("rules"), key=itemgetter("kind")):
-        by_kind[kind] = []
-        for row in rows:
-            parts = {
-                field: row[field] if field in ("name", "example") else filled(row[field])
-                for field in Rule._fields
-            }
-            by_kind[kind].append(Rule(**parts))
+    for row in table("rules"):
+        rule = Rule(**{field: fill(row[field]) for field in Rule._fields})
+        by_kind.setdefault(row["kind"], []).append(rule)
     return by_kind
 
 
 def either(rows: Sequence[Rule]) -> str:
-    """A pattern that matches where one of the rows does, the first that does."""
+    """The patterns of some rows as alternatives; the first row that matches counts."""
     return "|".join(f"(?:{row.pattern})" for row in rows)
 
 
 @cache
 def compiled(pattern: str, flags: int = 0) -> re.Pattern[str]:
-    """A pattern, compiled as it is first used: a dry run imports the readers and reads nothing.
+    """A pattern, compiled on first use, since a dry run imports the readers and reads nothing.
 
-    It is kept, while the 512 patterns that `re` keeps make room for those of each question's options.
+    The cache is our own: `re` keeps 512 patterns, and those of each question's options would push these out.
     """
     return re.compile(pattern, flags)
 
 
 class Read(str):
-    """A text that was read in another one. by: the names of the rules that read it, the mark first (orce.text.marks)."""
+    """A text that was read in a longer one. by: the names of the rules that read it, the mark's first (orce.text.marks)."""
 
     by: str
 
     @classmethod
     def of(cls, text: str, *by: str) -> Self:
-        made = cls(text)
-        made.by = ": ".join(by)
-        return made
+        read = cls(text)
+        read.by = ": ".join(by)
+        return read
 
 
-BY_TASK = "task"  # in place of a rule's name, where a task read the answer by itself
+BY_TASK = "task"  # stands for the rule's name where a user's task read the answer itself
 
 
 def read_by(answer: str | None) -> str | None:
-    """The names of the rules that read an answer, or BY_TASK; None for an unread answer."""
+    """The names of the rules that read an answer, or BY_TASK; None for an answer that could not be read."""
     return None if answer is None else getattr(answer, "by", BY_TASK)
