@@ -26,6 +26,7 @@ from orce.judge.reader import TransformersReader, value_trie
 from orce.llm import engines, language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.methods import prompted
+from orce.settings.stage import parse_training_job
 from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft
 
@@ -175,7 +176,7 @@ def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
 
 
 def ours(kind, lm, model_settings, work, rows, *more) -> tuple[float, torch.Tensor]:
-    arguments = common.trainer_arguments(lm, training(model_settings, "full"), work)
+    arguments = common.trainer_arguments(lm, parse_training_job(training(model_settings, "full")), work)
     trainer = kind(rows, *more, **arguments | {"model": copy.deepcopy(lm.model)})
     return loss_and_gradient(trainer, trainer.collate(rows))
 

@@ -28,6 +28,7 @@ from orce.errors import BadInput
 from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
+from orce.settings.stage import parse_training_job
 from orce.training import common
 
 
@@ -73,7 +74,7 @@ def test_shared_weights_are_refused(model_settings, monkeypatch, variable):
     """They would save one process's part of the weights."""
     monkeypatch.setenv(variable, "true")
     with pytest.raises(BadInput, match=f"{variable} is set: .*; unset it"):
-        common.trainable(training_settings(model_settings), None)
+        common.trainable(parse_training_job(training_settings(model_settings)), None)
 
 
 def turn(percent):

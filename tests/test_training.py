@@ -29,6 +29,7 @@ from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
 from orce.llm.trie import node_logprobs, pack, path_logprobs
 from orce.runtime import modules
+from orce.settings.stage import parse_training_job
 from orce.stages import candidates
 from orce.stages import sft as sft_step
 from orce.stages.pairs import add_reference_logprobs
@@ -568,7 +569,7 @@ def drawn_by(settings, folder):
 @pytest.mark.slow
 def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm, tmp_path):
     pairs = drawn_by(settings, warm)
-    lm = common.trainable(settings, str(warm))
+    lm = common.trainable(parse_training_job(settings), str(warm))
     data = dpo.rows(lm, pairs)
     kept, live = dpo.with_reference(lm, data, pairs, 4, "test", "float32"), dpo.reference_logprobs(lm, data, 4, "test")
     for one, other in zip(kept, live, strict=True):

@@ -12,6 +12,7 @@ from benchmarks.timing import Row as Timed
 from benchmarks.timing import compare
 from orce.llm.chat import completion_ids, statement
 from orce.llm.trie import TokenTrie
+from orce.settings.stage import TrainingJob, parse_training_job
 from orce.training import common, dpo, sft, stock
 from orce.training.steps import Row
 
@@ -44,7 +45,7 @@ def run(options) -> Iterator[Timed]:
         yield side_by_side(f"DPO, {title}; TRL", packed, plain, options.repeats)
 
 
-def settings(options) -> dict:
+def job(options) -> TrainingJob:
     """Settings of a training step as the workflow makes them; no dropout, so that both sides compute the same."""
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     lora = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": targets, "last_layers": None}
@@ -54,13 +55,14 @@ def settings(options) -> dict:
         "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": lora, "checkpointing": False, "save_steps": 100}
-    return {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
+    settings = {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
+    return parse_training_job(settings)
 
 
 def adapted(options):
     """SmolLM2 with an adapter whose weights are not zero."""
     torch.set_num_threads(options.threads)
-    lm = common.trainable(settings(options), None)
+    lm = common.trainable(job(options), None)
     torch.manual_seed(0)
     for name, parameter in lm.model.named_parameters():
         if "lora_B" in name:
@@ -77,7 +79,7 @@ def token_ids(shared: int) -> list[list[int]]:
 
 def ours(kind, lm, rows: list, options, *more):
     """A function that runs forward and backward on one batch, and returns the loss and all gradients as one vector."""
-    trainer = kind(rows, *more, **common.trainer_arguments(lm, settings(options), Path(tempfile.mkdtemp())))
+    trainer = kind(rows, *more, **common.trainer_arguments(lm, job(options), Path(tempfile.mkdtemp())))
     return step(trainer, trainer.collate(rows))
 
 
@@ -122,7 +124,7 @@ def gradients(model) -> torch.Tensor:
 
 def trls(kind, lm, rows: list, options, *more):
     """The same by a trainer of TRL."""
-    args = common.trainer_arguments(lm, settings(options), Path(tempfile.mkdtemp()))["args"]
+    args = common.trainer_arguments(lm, job(options), Path(tempfile.mkdtemp()))["args"]
     trainer = kind(lm.model, args, rows, lm.tokenizer, *more)
     return step(trainer, trainer.data_collator([*trainer.train_dataset]))
 

@@ -20,28 +20,25 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from safetensors import safe_open
 
 from orce.artefacts import files, store
 from orce.errors import BadInput
 from orce.judge.reader import value_trie
 from orce.llm import language_model, plain
+from orce.llm.language_model import LanguageModel
 from orce.llm.trie import (
-    Packed,
     check_attention,
     check_window,
     has_own_attention,
     node_logprobs,
-    pack,
-    packed_batches,
     path_logprobs,
 )
 from orce.runtime import process
 from orce.runtime.machine import processor
 from orce.runtime.process import KEPT_BYTES, Progress, say, speed
-from orce.settings.stage import TrainingSettings, parse_training_job
+from orce.settings.stage import TrainingJob, TrainingSettings, parse_training_job
 from orce.training.frozen_layers import FrozenLayers
-from orce.training.steps import NOT_FINITE, PackedTrainer, Row
+from orce.training.steps import NOT_FINITE, PackedTrainer, Row, cut, longest, pack_rows
 
 with process.hide_unused_packages():
     from transformers import TrainerCallback, TrainingArguments, set_seed
@@ -50,29 +47,125 @@ with process.hide_unused_packages():
 MEASURED = 32  # prompts, on which the log-odds of the values are compared
 
 
-def trainable(settings: TrainingSettings, weights: str | None) -> language_model.LanguageModel:
+# A training from start to end
+
+
+def train(
+    build: Callable[[LanguageModel, dict[str, Any]], Any],
+    data: Sequence[Any],
+    settings: TrainingSettings,
+    out,
+    start: str | None = None,
+    judges: Sequence[dict] = (),
+    **facts,
+) -> None:
+    """Train by the trainer that `build` makes of the model to train and the arguments of all
+    trainings, and leave the folder `out`.
+
+    The work belongs to these data, these settings, a base model of these weights, and the judges
+    {file: SHA-256} that the training starts from or is held to. start: the folder of an earlier
+    training that is continued. facts: for the manifest.
+    """
+    job = parse_training_job(settings)
+    tag = files.digest(data, settings, *judges, *store.base_digests(job.model))
+    work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
+    record = work.with_name(f"{work.name}.json")  # stays when the folder is gone
+    with _locked(work), files.with_path(work):
+        if _already_trained(record, Path(out)):
+            shutil.rmtree(work, ignore_errors=True)
+            return
+        work.mkdir(exist_ok=True)
+        started = time.monotonic()
+        lm = trainable(job, start)
+        if job.training.trainer != "trl":
+            check_attention(lm.model)
+        trainer = build(lm, trainer_arguments(lm, job, work))
+        dtype = job.model.dtype
+        # merging an adapter rounds it off, in float32 by a ten-millionth only
+        rounded = job.training.method == "lora" and dtype != "float32"
+        before = log_odds(lm, trainer, dtype) if rounded else None
+        fit(trainer, work)
+        if not trainer.is_world_process_zero():
+            return
+        log = save(trainer, lm, work)
+        if before is not None:
+            facts["log_odds"] = rounding(lm, trainer, dtype, before)
+        facts |= {
+            "settings": settings,  # by which orce.judge.judge finds the base model
+            "steps": trainer.state.global_step,
+            "loss": log[-1]["loss"] if log else None,
+            "base_commit": language_model.revision_of(job.model),
+            "cost": cost_of(trainer, lm, started),
+        }
+        publish(work, record, out, facts)
+
+
+@contextlib.contextmanager
+def _locked(work: Path) -> Iterator[None]:
+    """Hold the lock of a training's folder. It is beside the folder, which the process that ends
+    deletes while the next one waits. The processes of one training share the folder and not the
+    lock.
+    """
+    lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
+    with files.exclusive_lock(lock):
+        try:
+            yield
+        finally:
+            lock.unlink()
+
+
+def _already_trained(record: Path, out: Path) -> bool:
+    """Whether `out` holds the weights that this training made; if so, its manifest.json is
+    restored.
+    """
+    try:
+        manifest = store.read_manifest(record)
+    except (FileNotFoundError, BadInput):  # a changed one is written again
+        return False
+    if store.find_change(out, manifest):
+        return False
+    say(
+        f"{out}: trained already, from the same data with the same settings; to train again, delete {record}"
+    )
+    # with the inputs of this run: equal data may be in other files
+    store.write_manifest(out / "manifest.json", manifest | store.origin(out))
+    return True
+
+
+# The model to train
+
+
+def trainable(job: TrainingJob, weights: str | None) -> LanguageModel:
     """The language model to train, by training.method: with a new adapter of training.lora, or with
     all its weights. weights: the folder of an earlier training that is continued. Raises BadInput
     as language_model.load does.
     """
-    options = parse_training_job(settings)
-    training = options.training
-    model = options.model
+    training = job.training
+    model = job.model
     if training.method == "full":
         # mixed precision keeps its master weights in float32
         model = replace(model, dtype="float32")
-    processes()  # refuses other means of sharing the weights
+    refuse_sharded_weights()
     lm = language_model.load(model, weights, trainable=True)
     if training.kernels == "liger":
         use_liger(lm.model)
     if training.method == "lora" and weights is None:
-        set_seed(options.seed)  # of the adapter's weights
+        set_seed(job.seed)  # of the adapter's weights
         lm.model = with_new_adapter(lm.model, training.lora)
     for module in lm.model.modules():
         if hasattr(module, "cast_input_dtype_enabled"):
             # peft's cast to float32: autocast takes the same bits without that copy.
             module.cast_input_dtype_enabled = False
     return lm
+
+
+def refuse_sharded_weights() -> None:
+    """Raises BadInput if accelerate is set up to share the weights among processes."""
+    for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
+        if os.environ.get(variable, "false").lower() in ("true", "1"):
+            raise BadInput(
+                f"{variable} is set: one process would save its part of the weights as all of them; unset it"
+            )
 
 
 def with_new_adapter(model, lora):
@@ -115,62 +208,109 @@ def use_liger(model) -> None:
     _apply_liger_kernel_to_instance(base, cross_entropy=False, fused_linear_cross_entropy=False)
 
 
-def processes() -> int:
-    """How many processes train together. Raises BadInput if they are set up to share the weights."""
-    for variable in ("ACCELERATE_USE_FSDP", "ACCELERATE_USE_DEEPSPEED"):
-        if os.environ.get(variable, "false").lower() in ("true", "1"):
-            raise BadInput(
-                f"{variable} is set: one process would save its part of the weights as all of them; unset it"
-            )
-    return int(os.environ.get("WORLD_SIZE", "1"))
+# The trainer
 
 
-def check_lengths(lm: language_model.LanguageModel, rows: Sequence[Row]) -> None:
+def trainer_arguments(lm: LanguageModel, job: TrainingJob, work: Path) -> dict[str, Any]:
+    """Arguments of orce.training.steps.PackedTrainer that the trainings have in common."""
+    stage = job.stage
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    args = TrainingArguments(
+        output_dir=str(work / "checkpoints"),
+        num_train_epochs=stage.epochs,
+        learning_rate=stage.learning_rate,
+        # all of a step; orce.training.steps cuts it
+        per_device_train_batch_size=stage.batch_size // processes,
+        warmup_steps=stage.warmup_ratio,
+        lr_scheduler_type=stage.scheduler,
+        weight_decay=stage.weight_decay,
+        seed=job.seed,
+        data_seed=job.seed,
+        bf16=job.model.dtype == "bfloat16",
+        use_cpu=job.model.device == "cpu",
+        gradient_checkpointing=job.training.checkpointing,
+        logging_steps=1,
+        logging_nan_inf_filter=False,  # the log shows what was seen, and the training ends there
+        save_strategy="steps",
+        save_steps=job.training.save_steps,
+        save_total_limit=1,
+        report_to=speed("training").get("report_to") or "none",
+        run_name=job.label,
+        disable_tqdm=True,
+        remove_unused_columns=False,
+        dataloader_pin_memory=False,
+        label_names=[],
+    )
+    return {"model": lm.model, "args": args, "grouped": job.training.grouped is True}
+
+
+def check_lengths(lm: LanguageModel, rows: Sequence[Row]) -> None:
     """Raises BadInput if a row exceeds the model's sliding window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
-    longest = max(len(row.prompt_ids) + max(map(len, row.trie.paths)) for row in rows)
-    check_window(lm.model.config, longest, remedy)
+    check_window(lm.model.config, longest(rows), remedy)
 
 
-def in_packed_rows(rows: Sequence[Row], tokens: int) -> Iterator[tuple[list[int], Packed]]:
-    """The examples in forward passes of `tokens`: the indices of some of them, and their packed
-    row.
+# The steps, from the last checkpoint on
+
+
+def fit(trainer, work: Path) -> None:
+    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143
+    after SIGTERM. With 0 epochs nothing is trained: a new adapter is zero and changes no output,
+    and whole weights stay the base's.
     """
-    prompts = [row.prompt_ids for row in rows]
-    for batch in packed_batches(prompts, [row.trie_tokens for row in rows], tokens):
-        yield batch, pack([prompts[i] for i in batch], [rows[i].trie for i in batch])
+    args = trainer.args
+    if not args.num_train_epochs:
+        say(f"[{args.run_name}] 0 epochs: the model stays as it is")
+        return
+    last = last_complete(work / "checkpoints")
+    if last is not None:
+        say(f"resuming from {last}")
+        # Micro-batches of the size that had room there: they are not cut anew, and to the same bits.
+        fitting = store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
+        trainer.budget = min(trainer.budget, fitting)
+    if isinstance(trainer, PackedTrainer):
+        trainer.frozen = compute_frozen_layers(trainer)
+    report = Report(trainer)
+    trainer.add_callback(report)
+    previous = None
+    # Several processes might not agree on the step: they stop at once, and resume from the last
+    # checkpoint.
+    if args.world_size == 1:
+        previous = signal.signal(signal.SIGTERM, report.terminate)
+    try:
+        trainer.train(resume_from_checkpoint=last)
+    finally:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+    step = trainer.state.global_step
+    if report.terminated and step < trainer.state.max_steps:
+        say(f"stopped by SIGTERM after step {step}; run it again to resume from there")
+        raise SystemExit(128 + signal.SIGTERM)
 
 
-@torch.no_grad()
-def logprobs(
-    lm: language_model.LanguageModel,
-    rows: Sequence[Row],
-    tokens: int,
-    dtype: str,
-    report: Callable[[int], None] = lambda done: None,
-) -> torch.Tensor:
-    """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows,
-    K] on the CPU. tokens: of a forward pass. report: told how many rows are done.
+def last_complete(checkpoints: Path) -> str | None:
+    """The last complete checkpoint in a folder; those after it are deleted."""
+    while checkpoints.exists():
+        last = get_last_checkpoint(str(checkpoints))
+        if last is None or is_complete(Path(last)):
+            return last
+        say(
+            f"{last}: an incomplete checkpoint, or changed since it was written; going on without it"
+        )
+        shutil.rmtree(last)
+    return None
+
+
+def is_complete(checkpoint: Path) -> bool:
+    """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest
+    says, if it has one.
     """
-    mixed = torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16")
-    result = torch.empty(len(rows), len(rows[0].trie.paths))
-    done = 0
-    lm.model.eval()
-    if has_own_attention(lm.model):
-        for done, row in enumerate(rows, 1):
-            continuations = [[row.trie.tokens[node] for node in path] for path in row.trie.paths]
-            with mixed:
-                scores = plain.token_logprobs(lm.model, row.prompt_ids, continuations, tokens)
-            result[done - 1] = torch.stack([each.sum() for each in scores])
-            report(done)
-        return result
-    for batch, packed in in_packed_rows(rows, tokens):
-        with mixed:
-            paths = path_logprobs(node_logprobs(lm.model, packed), packed)
-        result[batch] = paths.float().cpu()
-        done += len(batch)
-        report(done)
-    return result
+    if not (checkpoint / "trainer_state.json").exists():
+        return False
+    try:
+        return store.find_change(checkpoint, store.manifest_facts(checkpoint)) is None
+    except BadInput:
+        return False
 
 
 def compute_frozen_layers(trainer) -> FrozenLayers | None:
@@ -180,64 +320,26 @@ def compute_frozen_layers(trainer) -> FrozenLayers | None:
     """
     args = trainer.args
     rows = trainer.rows
-    layers = FrozenLayers.of(trainer.model)
+    model = trainer.model
+    layers = FrozenLayers.of(model)
     # Each of several processes would compute the examples of all, and one epoch computes them once.
     if layers is None or args.world_size > 1 or args.num_train_epochs <= 1:
         return None
     tokens = sum(len(row.prompt_ids) + len(row.trie.inner) for row in rows)
-    size = tokens * trainer.model.config.hidden_size * trainer.model.dtype.itemsize
+    size = tokens * model.config.hidden_size * model.dtype.itemsize
+    about = f"[{args.run_name}] {layers.count} layers are frozen"
     if size > KEPT_BYTES:
-        say(
-            f"[{args.run_name}] {layers.count} layers are frozen, and computed in every step: their states of "
-            f"{len(rows)} examples would take {size / 2**30:.1f} GiB of memory"
-        )
+        states = f"their states of {len(rows)} examples would take {size / 2**30:.1f} GiB of memory"
+        say(f"{about}, and computed in every step: {states}")
         return None
     # As many tokens as configured, also where a killed training had to halve them.
     budget = speed("training")["micro_batch_tokens"]
-    with torch.autocast(trainer.model.device.type, torch.bfloat16, enabled=args.bf16):
-        for batch, packed in in_packed_rows(rows, budget):
-            layers.compute(trainer.model, [rows[i] for i in batch], packed)
-    say(
-        f"[{args.run_name}] {layers.count} layers are frozen: computed once for {len(rows)} examples"
-    )
+    with torch.autocast(model.device.type, torch.bfloat16, enabled=args.bf16):
+        for batch in cut(rows, budget):
+            examples = [rows[i] for i in batch]
+            layers.compute(model, examples, pack_rows(examples))
+    say(f"{about}: computed once for {len(rows)} examples")
     return layers
-
-
-def trainer_arguments(
-    lm: language_model.LanguageModel, settings: TrainingSettings, work: Path
-) -> dict[str, Any]:
-    """Arguments of orce.training.steps.PackedTrainer that the trainings have in common; settings:
-    stage, model, training, seed.
-    """
-    options = parse_training_job(settings)
-    stage = options.stage
-    args = TrainingArguments(
-        output_dir=str(work / "checkpoints"),
-        num_train_epochs=stage.epochs,
-        learning_rate=stage.learning_rate,
-        # all of a step; orce.training.steps cuts it
-        per_device_train_batch_size=stage.batch_size // processes(),
-        warmup_steps=stage.warmup_ratio,
-        lr_scheduler_type=stage.scheduler,
-        weight_decay=stage.weight_decay,
-        seed=options.seed,
-        data_seed=options.seed,
-        bf16=options.model.dtype == "bfloat16",
-        use_cpu=options.model.device == "cpu",
-        gradient_checkpointing=options.training.checkpointing,
-        logging_steps=1,
-        logging_nan_inf_filter=False,  # the log shows what was seen, and the training ends there
-        save_strategy="steps",
-        save_steps=options.training.save_steps,
-        save_total_limit=1,
-        report_to=speed("training").get("report_to") or "none",
-        run_name=options.label,
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        label_names=[],
-    )
-    return {"model": lm.model, "args": args, "grouped": options.training.grouped is True}
 
 
 class Report(TrainerCallback):
@@ -264,161 +366,73 @@ class Report(TrainerCallback):
             self.progress = Progress(args.run_name, state.max_steps)
             self.progress.update(state.global_step)
 
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if self.progress is not None and logs and "loss" in logs:
+    def on_log(self, args, state, control, logs: dict[str, Any], **kwargs):
+        if self.progress is not None and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
         """Write a manifest into the checkpoint, by which `is_complete` checks it, and the
         micro-batches that memory has room for.
         """
-        if state.is_world_process_zero:
-            folder = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
-            facts: dict[str, Any] = store.folder_digests(folder)
-            if args.world_size > 1:  # the other processes may still be writing theirs
-                facts["files"] = {
-                    name: value for name, value in facts["files"].items() if "rng_state" not in name
-                }
-            # halved, out of memory
-            if self.trainer.budget < speed("training")["micro_batch_tokens"]:
-                facts["micro_batch_tokens"] = self.trainer.budget
-            store.write_manifest(folder / "manifest.json", facts)
+        if not state.is_world_process_zero:
+            return
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        facts: dict[str, Any] = store.folder_digests(folder)
+        if args.world_size > 1:  # the other processes may still be writing theirs
+            facts["files"] = {
+                name: value for name, value in facts["files"].items() if "rng_state" not in name
+            }
+        if self.trainer.budget < speed("training")["micro_batch_tokens"]:  # halved, out of memory
+            facts["micro_batch_tokens"] = self.trainer.budget
+        store.write_manifest(folder / "manifest.json", facts)
 
 
-def is_complete(checkpoint: Path) -> bool:
-    """Whether a checkpoint is complete (trainer_state.json is written last), and as its manifest
-    says, if it has one.
+# Log-probabilities in the arithmetic of training
+
+
+@torch.no_grad()
+def logprobs(
+    lm: LanguageModel,
+    rows: Sequence[Row],
+    tokens: int,
+    dtype: str,
+    report: Callable[[int], None] = lambda done: None,
+) -> torch.Tensor:
+    """log P of each row's K continuations, in the arithmetic of training in `dtype`: float32 [rows,
+    K] on the CPU. tokens: of a forward pass. report: told how many rows are done.
     """
-    if not (checkpoint / "trainer_state.json").exists():
-        return False
-    manifest = checkpoint / "manifest.json"
-    try:
-        return not (
-            manifest.exists() and store.find_change(checkpoint, store.read_manifest(manifest))
-        )
-    except BadInput:
-        return False
+    result = torch.empty(len(rows), len(rows[0].trie.paths))
+    done = 0
+    lm.model.eval()
+    with torch.autocast(lm.device.type, torch.bfloat16, enabled=dtype == "bfloat16"):
+        for batch, values in _scores(lm, rows, tokens):
+            result[batch] = values.float().cpu()
+            done += len(batch)
+            report(done)
+    return result
 
 
-def last_complete(checkpoints: Path) -> str | None:
-    """The last complete checkpoint in a folder; those after it are deleted."""
-    while checkpoints.exists():
-        last = get_last_checkpoint(str(checkpoints))
-        if last is None or is_complete(Path(last)):
-            return last
-        say(
-            f"{last}: an incomplete checkpoint, or changed since it was written; going on without it"
-        )
-        shutil.rmtree(last)
-    return None
-
-
-def fit(trainer, work: Path) -> None:
-    """Train, from the last complete checkpoint if an earlier run was killed. Raises SystemExit 143
-    after SIGTERM. With 0 epochs nothing is trained: a new adapter is zero and changes no output,
-    and whole weights stay the base's.
-    """
-    if not trainer.args.num_train_epochs:
-        say(f"[{trainer.args.run_name}] 0 epochs: the model stays as it is")
+def _scores(
+    lm: LanguageModel, rows: Sequence[Row], tokens: int
+) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """The indices of some rows at a time, with log P of their continuations [B, K]."""
+    if has_own_attention(lm.model):
+        for i, row in enumerate(rows):
+            scores = plain.token_logprobs(lm.model, row.prompt_ids, row.continuations, tokens)
+            yield [i], torch.stack([each.sum() for each in scores])[None]
         return
-    last = last_complete(work / "checkpoints")
-    if last is not None:
-        say(f"resuming from {last}")
-        # As on from that step without the kill, and not out of memory once more.
-        fitting = store.manifest_facts(last).get("micro_batch_tokens", trainer.budget)
-        trainer.budget = min(trainer.budget, fitting)
-    if isinstance(trainer, PackedTrainer):
-        trainer.frozen = compute_frozen_layers(trainer)
-    report = Report(trainer)
-    trainer.add_callback(report)
-    # Several processes might not agree on the step, so they stop at once and resume from the last
-    # checkpoint.
-    previous = None
-    if trainer.args.world_size == 1:
-        previous = signal.signal(signal.SIGTERM, report.terminate)
-    try:
-        trainer.train(resume_from_checkpoint=last)
-    finally:
-        if previous is not None:
-            signal.signal(signal.SIGTERM, previous)
-    if report.terminated and trainer.state.global_step < trainer.state.max_steps:
-        say(
-            f"stopped by SIGTERM after step {trainer.state.global_step}; run it again to resume from there"
-        )
-        raise SystemExit(128 + signal.SIGTERM)
+    for batch in cut(rows, tokens):
+        packed = pack_rows([rows[i] for i in batch])
+        yield batch, path_logprobs(node_logprobs(lm.model, packed), packed)
 
 
-def train(
-    build: Callable[[language_model.LanguageModel, dict[str, Any]], Any],
-    data: Sequence[Any],
-    settings: TrainingSettings,
-    out,
-    start: str | None = None,
-    judges: Sequence[dict] = (),
-    **facts,
-) -> None:
-    """Train by the trainer that `build` makes of the model to train and the arguments of all
-    trainings, and leave the folder `out`.
-
-    The work belongs to these data, these settings, a base model of these weights, and the judges
-    {file: SHA-256} that the training starts from or is held to. start: the folder of an earlier
-    training that is continued. facts: for the manifest.
-    """
-    tag = files.digest(
-        data, settings, *judges, *store.base_digests(parse_training_job(settings).model)
-    )
-    work = files.partial_folder(out) / f"{Path(out).name}-{tag}"
-    # Beside the folder, which the process that ends deletes while the next one waits. The processes
-    # of one training share the folder and not the lock.
-    lock = work.with_name(f"{work.name}.lock{os.environ.get('RANK', '')}")
-    with files.exclusive_lock(lock):
-        try:
-            if _already_trained(work.with_name(f"{work.name}.json"), Path(out)):
-                shutil.rmtree(work, ignore_errors=True)
-                return
-            work.mkdir(exist_ok=True)
-            with files.with_path(work):
-                started = time.monotonic()
-                lm = trainable(settings, start)
-                if parse_training_job(settings).training.trainer != "trl":
-                    check_attention(lm.model)
-                trainer = build(lm, trainer_arguments(lm, settings, work))
-                before = log_odds(lm, trainer, settings)
-                fit(trainer, work)
-                publish(trainer, lm, work, out, started, settings, before, **facts)
-        finally:
-            lock.unlink()
+# What merging an adapter rounds off
 
 
-def _already_trained(record: Path, out: Path) -> bool:
-    """Whether `out` holds the weights that this training made; if so, its manifest.json is
-    restored.
-    """
-    manifest = {}
-    with contextlib.suppress(BadInput):  # the training is done again, and writes another
-        manifest = store.read_manifest(record) if record.exists() else {}
-    trained = bool(manifest.get("sha256")) and not store.find_change(out, manifest)
-    if not trained:
-        return False
-    say(
-        f"{out}: trained already, from the same data with the same settings; to train again, delete {record}"
-    )
-    # with the inputs of this run: equal data may be in other files
-    store.write_manifest(out / "manifest.json", manifest | store.origin(out))
-    return True
-
-
-def log_odds(
-    lm: language_model.LanguageModel, trainer, settings: TrainingSettings
-) -> torch.Tensor | None:
+def log_odds(lm: LanguageModel, trainer, dtype: str) -> torch.Tensor:
     """log P of the 101 values minus their mean, after MEASURED of the training's prompts:
-    [MEASURED, 101]. None where the weights are not an adapter, and in float32, in which merging an
-    adapter rounds off a ten-millionth.
+    [MEASURED, 101].
     """
-    options = parse_training_job(settings)
-    dtype = options.model.dtype
-    if options.training.method != "lora" or dtype == "float32":
-        return None
     every = math.ceil(len(trainer.rows) / MEASURED)
     trie = value_trie(lm.tokenizer)
     rows = [
@@ -429,73 +443,48 @@ def log_odds(
     return values - values.mean(1, keepdim=True)
 
 
-def rounding(
-    lm: language_model.LanguageModel, trainer, settings: TrainingSettings, before: torch.Tensor
-) -> dict[str, float]:
+def rounding(lm: LanguageModel, trainer, dtype: str, before: torch.Tensor) -> dict[str, float]:
     """How far (root mean square) the training moved the log-odds from `before`, and how far merging
     the adapter moves them. The adapter of `lm` is merged: its last use.
     """
-    policy = log_odds(lm, trainer, settings)
+    policy = log_odds(lm, trainer, dtype)
     lm.model.merge_adapter()
-    merged = log_odds(lm, trainer, settings)
-    assert policy is not None and merged is not None  # as `before`
-
-    def distance(start: torch.Tensor, end: torch.Tensor) -> float:
-        return float(f"{(end - start).square().mean().sqrt().item():.4g}")
-
-    return {"trained": distance(before, policy), "merged": distance(policy, merged)}
+    merged = log_odds(lm, trainer, dtype)
+    return {"trained": _distance(before, policy), "merged": _distance(policy, merged)}
 
 
-def publish(
-    trainer,
-    lm,
-    work: Path,
-    out,
-    started: float,
-    settings: TrainingSettings,
-    before: torch.Tensor | None,
-    **facts,
-) -> None:
-    """Save weights, tokenizer, training log and manifest, and give the folder its final name `out`.
+def _distance(start: torch.Tensor, end: torch.Tensor) -> float:
+    return float(f"{(end - start).square().mean().sqrt().item():.4g}")
 
-    started: time.monotonic() at the start of the training. settings and facts go into the manifest:
-    by the settings orce.judge.judge finds the base model. before: the log-odds at the start.
+
+# The finished folder
+
+
+def save(trainer, lm: LanguageModel, work: Path) -> list[dict[str, Any]]:
+    """Save weights, tokenizer and training log, and return the log. Raises BadInput if a weight is
+    not finite.
     """
-    if not trainer.is_world_process_zero():
-        return
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    for name, weight in model.named_parameters():
+        if weight.requires_grad and not weight.isfinite().all():
+            shutil.rmtree(work)  # a checkpoint of them would lead here again
+            step = f"step {trainer.state.global_step}, the last"
+            raise BadInput(
+                f"[{trainer.args.run_name}] {step}: weights ({name}) are not finite; {NOT_FINITE}"
+            )
     final = work / "model"
-    trainer.accelerator.unwrap_model(trainer.model).save_pretrained(final, safe_serialization=True)
-    broken = _tensor_not_finite(final)
-    if broken:
-        shutil.rmtree(work)  # a checkpoint of them would lead here again
-        step = f"step {trainer.state.global_step}, the last"
-        raise BadInput(
-            f"[{trainer.args.run_name}] {step}: weights ({broken}) are not finite; {NOT_FINITE}"
-        )
+    model.save_pretrained(final, safe_serialization=True)
     language_model.sort_sets(final)
     lm.tokenizer.save_pretrained(final)
-    # The keys of entries that a resumed training has read from its checkpoint are sorted.
-    log = [dict(sorted(entry.items())) for entry in trainer.state.log_history if "loss" in entry]
-    (final / "training_log.json").write_text(json.dumps(log) + "\n")
-    facts["settings"] = settings
-    facts["steps"] = trainer.state.global_step
-    facts["loss"] = log[-1]["loss"] if log else None
-    facts["base_commit"] = language_model.revision_of(parse_training_job(settings).model)
-    if before is not None:
-        facts["log_odds"] = rounding(lm, trainer, settings, before)
-    cost = cost_of(trainer, lm, started)
-    manifest = {**store.folder_digests(final), "cost": cost, **store.origin(out), **facts}
-    store.write_manifest(final / "manifest.json", manifest)
-    # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was
-    # killed.
-    store.write_manifest(work.with_name(f"{work.name}.json"), manifest)
-    files.publish_folder(final, out)
-    shutil.rmtree(work)
+    log = [entry for entry in trainer.state.log_history if "loss" in entry]
+    # Sorted, as the entries that a resumed training has read from its checkpoint are.
+    (final / "training_log.json").write_text(json.dumps(log, sort_keys=True) + "\n")
+    return log
 
 
-def cost_of(trainer, lm, started: float) -> dict[str, Any]:
-    """What a training took: seconds, GPUs, and of a step the time, the tokens and the largest
-    memory on a GPU.
+def cost_of(trainer, lm: LanguageModel, started: float) -> dict[str, Any]:
+    """What a training took that started at `started`, of time.monotonic(): seconds, GPUs, and of a
+    step the time, the tokens and the largest memory on a GPU.
     """
     gpus = 0 if lm.device.type == "cpu" else torch.cuda.device_count()
     cost: dict[str, Any] = {
@@ -514,11 +503,13 @@ def cost_of(trainer, lm, started: float) -> dict[str, Any]:
     return cost
 
 
-def _tensor_not_finite(folder: Path) -> str | None:
-    """The name of the first tensor with a number that is not finite among the weights in a folder."""
-    for path in sorted(folder.glob("*.safetensors")):
-        with safe_open(path, "pt") as tensors:
-            for name in tensors.keys():  # noqa: SIM118 (not a mapping)
-                if not tensors.get_tensor(name).isfinite().all():
-                    return name
-    return None
+def publish(work: Path, record: Path, out, facts: dict[str, Any]) -> None:
+    """Write the manifest of a saved folder, and give the folder its final name `out`."""
+    final = work / "model"
+    manifest = store.folder_digests(final) | store.origin(out) | facts
+    store.write_manifest(final / "manifest.json", manifest)
+    # A copy, as Snakemake deletes the original if the training ends after Snakemake itself was
+    # killed.
+    store.write_manifest(record, manifest)
+    files.publish_folder(final, out)
+    shutil.rmtree(work)

@@ -48,11 +48,11 @@ class FrozenLayers:
         """Keep what the layers make of the examples of a packed row."""
         states = []
 
-        def see(hidden: torch.Tensor, *_, **__) -> torch.Tensor:
+        def record(hidden: torch.Tensor, *_, **__) -> torch.Tensor:
             states.append(hidden[0].cpu())
             return hidden
 
-        with replaced(self.trained, see):
+        with replace_forward(self.trained, record):
             node_logprobs(model, packed)
         for example, columns in zip(examples, packed["columns"], strict=True):
             self.kept[id(example)] = states[0][columns]
@@ -65,9 +65,9 @@ class FrozenLayers:
             states[columns] = part
         return states
 
-    def skipped(self, states: torch.Tensor) -> contextlib.AbstractContextManager:
+    def skip(self, states: torch.Tensor) -> contextlib.AbstractContextManager:
         """In this context the model takes `states` as what the layers have made of its row."""
-        return replaced(self.below, lambda *_, **__: states[None])
+        return replace_forward(self.below, lambda *_, **__: states[None])
 
 
 def is_trained(module: torch.nn.Module) -> bool:
@@ -75,8 +75,8 @@ def is_trained(module: torch.nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def replaced(layers: Sequence[Any], forward: Callable[..., torch.Tensor]) -> Iterator[None]:
-    """Let `forward` take the place of the forward pass of some layers."""
+def replace_forward(layers: Sequence[Any], forward: Callable[..., torch.Tensor]) -> Iterator[None]:
+    """Replace the forward pass of some layers while the block runs."""
     for layer in layers:
         layer.forward = forward  # of the instance; its class keeps its own
     try:

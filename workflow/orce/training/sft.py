@@ -19,12 +19,12 @@ def rows(lm, examples: Sequence[Mapping[str, Any]]) -> list[Row]:
     prompts = prompts_ids(
         lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
     )
-    rows = []
+    taught = []
     for example, prompt in zip(examples, prompts, strict=True):
         completion = completion_ids(lm.tokenizer, statement(example["percent"]))
         trie = TokenTrie.of([completion])
-        rows.append(Row(prompt_ids=prompt, trie=trie, trie_tokens=len(completion)))
-    return rows
+        taught.append(Row(prompt_ids=prompt, trie=trie, trie_tokens=len(completion)))
+    return taught
 
 
 class SftTrainer(PackedTrainer[Row]):

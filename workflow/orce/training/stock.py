@@ -10,7 +10,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from accelerate.utils.memory import should_reduce_batch_size
 from datasets import Dataset
 from transformers import TrainingArguments
@@ -18,7 +17,7 @@ from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce.errors import BadInput
 from orce.runtime.process import speed
-from orce.training.steps import PreferenceRow, Row, WatchedTrainer
+from orce.training.steps import PreferenceRow, Row, WatchedTrainer, longest
 
 OUT_OF_MEMORY = "out of memory: TRL's trainers do not cut a step anew; lower training.micro_batch_tokens, and run it again"
 
@@ -34,10 +33,7 @@ class Stock(WatchedTrainer):
             if not should_reduce_batch_size(error):
                 raise
             raise BadInput(f"[{self.args.run_name}] {OUT_OF_MEMORY}") from None
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        self.seconds.append(time.monotonic() - started)
-        self.tokens.append(inputs["input_ids"].numel())
+        self.note_step(started, inputs["input_ids"].numel())
         return loss
 
 
@@ -52,12 +48,13 @@ class Sft(Stock, SFTTrainer):
                 "input_ids": row.prompt_ids + statement,
                 "labels": [-100] * len(row.prompt_ids) + statement,
             })  # fmt: skip
-        longest = max(len(example["input_ids"]) for example in examples)
-        config = as_config(SFTConfig, args, longest)
         super().__init__(
-            model, config, train_dataset=Dataset.from_list(examples), processing_class=tokenizer
+            rows,
+            model=model,
+            args=as_config(SFTConfig, args, longest(rows)),
+            train_dataset=Dataset.from_list(examples),
+            processing_class=tokenizer,
         )
-        self.watch(rows)
 
 
 class Dpo(Stock, DPOTrainer):
@@ -68,7 +65,7 @@ class Dpo(Stock, DPOTrainer):
     ):
         examples = []
         for row in rows:
-            chosen, rejected = ([row.trie.tokens[i] for i in path] for path in row.trie.paths)
+            chosen, rejected = row.continuations
             examples.append({
                 "prompt_ids": row.prompt_ids,
                 "chosen_ids": chosen,
@@ -76,19 +73,17 @@ class Dpo(Stock, DPOTrainer):
                 "ref_chosen_logps": row.reference[0],
                 "ref_rejected_logps": row.reference[1],
             })  # fmt: skip
-        # a prompt stands in two padded rows
-        longest = 2 * max(len(row.prompt_ids) + max(map(len, row.trie.paths)) for row in rows)
-        config = as_config(DPOConfig, args, longest, beta=beta, precompute_ref_log_probs=True)
+        size = 2 * longest(rows)  # a prompt stands in two padded rows
         super().__init__(
-            model,
-            args=config,
+            rows,
+            model=model,
+            args=as_config(DPOConfig, args, size, beta=beta, precompute_ref_log_probs=True),
             train_dataset=Dataset.from_list(examples),
             processing_class=tokenizer,
         )
         # TRL copies the adapter for its reference, and would save the copy beside the policy.
         if "ref" in getattr(model, "peft_config", {}):
             model.delete_adapter("ref")
-        self.watch(rows)
 
     def _prepare_dataset(self, dataset, *args, **options):
         return dataset  # token ids already
@@ -97,13 +92,14 @@ class Dpo(Stock, DPOTrainer):
         return dataset  # known already
 
 
-def as_config(kind: type, args: TrainingArguments, longest: int, **more) -> Any:
+def as_config(kind: type, args: TrainingArguments, size: int, **more) -> Any:
     """TRL's arguments from those of all trainings: a step of as many examples, in micro-batches of
-    equally many that have room in training.micro_batch_tokens. longest: tokens of an example.
+    equally many that have room in training.micro_batch_tokens. size: the tokens of the longest
+    example.
     """
     step = args.per_device_train_batch_size
-    room = max(1, speed("training")["micro_batch_tokens"] // longest)
-    together = max(size for size in range(1, step + 1) if step % size == 0 and size <= room)
+    room = max(1, speed("training")["micro_batch_tokens"] // size)
+    together = max(n for n in range(1, step + 1) if step % n == 0 and n <= room)
     common = {
         field.name: getattr(args, field.name) for field in dataclasses.fields(args) if field.init
     }

@@ -20,7 +20,7 @@ import torch
 from orce.judge.reader import value_trie
 from orce.llm.chat import prompts_ids
 from orce.llm.trie import node_logprobs, path_logprobs
-from orce.settings.stage import TrainingSettings, parse_training_job
+from orce.settings.stage import TrainingSettings
 from orce.training import common
 from orce.training.steps import Batch, PackedTrainer, Row
 
@@ -42,7 +42,7 @@ def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[LabelledR
     prompts = prompts_ids(
         lm.tokenizer, [example["prompt"] for example in examples], lm.template_kwargs
     )
-    rows = []
+    labelled = []
     for example, prompt, ending in zip(examples, prompts, endings, strict=True):
         trie = value_trie(lm.tokenizer, ending)
         row = LabelledRow(
@@ -52,8 +52,8 @@ def rows(lm, examples: Sequence[Mapping[str, Any]], seed: int) -> list[LabelledR
             correct=example["correct"],
             ending=ending,
         )
-        rows.append(row)
-    return rows
+        labelled.append(row)
+    return labelled
 
 
 def tokenized_brier(
@@ -130,6 +130,6 @@ def train(
         examples,
         settings,
         out,
-        stage=parse_training_job(settings).method,
+        stage=settings.get("method"),
         examples=len(examples),
     )
