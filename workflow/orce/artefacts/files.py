@@ -3,7 +3,6 @@ that a killed job goes on with.
 """
 
 import contextlib
-import csv
 import errno
 import fcntl
 import glob
@@ -16,7 +15,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 import msgspec
 
@@ -24,14 +23,13 @@ from orce.errors import BadInput
 from orce.runtime.process import lock_holder, say, try_lock
 
 T = TypeVar("T")
-csv.field_size_limit(2**31 - 1)  # Python's own 131,072 characters are less than an answer may have
 ROOM = 2**20  # bytes; a disk with less free space counts as full
 BIG = 16 * 2**20  # bytes; smaller files are read whenever their digest is needed
 KNOWN = Path(".snakemake/digests")  # digests of big files, in files named by path, size and times
 RUN = ("results", "paper_tables", "figures")  # what a run itself writes into its folder
-# Bytes that a packed file of others may unpack to: a file of a megabyte may hold thousands. A line may have a share of them,
-# since a line is parsed as a whole, into several times its size.
-LARGEST, USUAL_LARGEST, LINES = "ORCE_LARGEST_FILE", 2**30, 16
+LARGEST = "ORCE_LARGEST_FILE"  # an environment variable, see `largest`
+USUAL_LARGEST = 2**30  # bytes
+LINES = 16  # the longest line has this part of it, as a line takes several times its size to parse
 
 
 def digest(*parts) -> str:
@@ -41,13 +39,12 @@ def digest(*parts) -> str:
 
 
 def struct_to_dict(value: Any) -> dict[str, Any]:
+    """What json takes for a struct: keys that are UNSET are left out. Raises TypeError for anything
+    else, such as a set, whose order would differ from run to run.
+    """
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return {
-        key: item
-        for key, item in msgspec.structs.asdict(value).items()
-        if item is not msgspec.UNSET
-    }
+    return msgspec.to_builtins(value)
 
 
 def file_digest(path) -> str:
@@ -92,13 +89,11 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
     digests = {}
     for folder, inside, names in os.walk(path, followlinks=True):
         left_out.add(os.path.realpath(folder))  # a link may lead back to it
-        # os.walk goes into what is left in this list, in its order
-        inside[:] = [
-            name
-            for name in sorted(inside)
-            if not name.startswith((".", "__pycache__"))
-            and os.path.realpath(Path(folder, name)) not in left_out
-        ]
+        inside.sort()  # of two links to one folder, the same is followed everywhere
+        for name in [*inside]:
+            hidden = name.startswith((".", "__pycache__"))
+            if hidden or os.path.realpath(Path(folder, name)) in left_out:
+                inside.remove(name)  # os.walk enters those that stay
         for name in names:
             file = Path(folder, name)
             if not name.startswith(".") and file.is_file() and any(map(file.match, patterns)):
@@ -108,10 +103,17 @@ def fingerprint(path: str, patterns: tuple[str, ...] = ("*",)) -> str:
 
 def read_jsonl(path, required: Sequence[str] = ()) -> list[dict]:
     """All records of a JSON-lines file. Raises BadInput naming the file, the line and the key."""
+    records = []
     with open(path, "rb") as handle:
-        records = [
-            parse_line(path, number, line, required) for number, line in enumerate(handle, 1)
-        ]
+        for number, line in enumerate(handle, 1):
+            where = f"{path}, line {number}"
+            record = parse_object(where, line)
+            for key in required:
+                if key not in record:
+                    raise BadInput(
+                        f"{where}: no key {key!r}; needed keys are {', '.join(required)}"
+                    )
+            records.append(record)
     if not records:
         raise BadInput(f"{path} is empty; expected one JSON object a line")
     return records
@@ -132,7 +134,9 @@ def unique_ids(examples: list[Any], places: Iterable[str], otherwise: str = "") 
 
 
 def largest() -> int:
-    """The bytes that a packed file may unpack to, from $ORCE_LARGEST_FILE or the usual ones. Raises BadInput for no number."""
+    """The bytes that a packed file of others may unpack to, as a megabyte may hold thousands: from
+    $ORCE_LARGEST_FILE, else USUAL_LARGEST. Raises BadInput for no number.
+    """
     written = os.environ.get(LARGEST, "")
     if not written:
         return USUAL_LARGEST
@@ -144,15 +148,19 @@ def largest() -> int:
         ) from None
 
 
-def refuse_size(what: str, limit: int, needed: int) -> NoReturn:
-    """Raises BadInput for a file, or a line of one, that is larger than the limit. needed: bytes that are enough for more."""
+def refuse_size(what: str, limit: float, needed: float) -> NoReturn:
+    """Raises BadInput for a file, or a line of one, that is larger than the limit. needed: what
+    $ORCE_LARGEST_FILE is to be, in bytes.
+    """
     raise BadInput(
         f"{what} than {limit / 2**20:.6g} MiB; if it is meant to be so large, set {LARGEST}={needed} (bytes)"
     )
 
 
 def bounded_lines(path, handle: Any) -> Iterator[bytes]:
-    """The lines of an open file of others. Raises BadInput at one that is too long, before it is in memory as a whole."""
+    """The lines of an open file of others. Raises BadInput at one that is too long, before it is in
+    memory as a whole.
+    """
     longest = largest() // LINES
     for number in itertools.count(1):
         line = handle.readline(longest + 1)
@@ -163,23 +171,13 @@ def bounded_lines(path, handle: Any) -> Iterator[bytes]:
         yield line
 
 
-def parse_line(path, number: int, line: bytes, required: Sequence[str] = ()) -> dict:
-    """The record in one line of a JSON-lines file. Raises BadInput naming the line and the key."""
-    record = parse_object(f"{path}, line {number}", line)
-    for key in required:
-        if key not in record:
-            raise BadInput(
-                f"{path}, line {number}: no key {key!r}; needed keys are {', '.join(required)}"
-            )
-    return record
-
-
 def read_json(path) -> dict:
     """A file that holds one JSON object. Raises BadInput naming the file."""
     return parse_object(str(path), Path(path).read_bytes())
 
 
 def parse_object(where: str, data: bytes) -> dict:
+    """The JSON object in a file or a line. Raises BadInput naming `where` that is."""
     try:
         value = parse_json(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -208,9 +206,9 @@ def parse_json(text: str) -> Any:
         raise BadInput("nested too deep to be read (Python's limit of recursion)") from None
     except UnicodeEncodeError as error:
         raise BadInput(f"not a text: {error.reason} (half a pair, as \\ud800)") from None
-    except ValueError as error:
-        if type(error) is not ValueError:
-            raise
+    except (json.JSONDecodeError, BadInput):
+        raise
+    except ValueError:
         raise BadInput("a number has more digits than Python reads (4,300)") from None
     return value
 
@@ -294,13 +292,14 @@ def atomic(path, mode: str = "w"):
     error: a reader sees the old file or the whole new one. A link is followed.
     """
     refuse_special(path)
-    path = Path(path).resolve() if Path(path).is_symlink() else Path(path)
+    path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    encoding = None if "b" in mode else "utf-8"
-    newline = None if "b" in mode else "\n"
+    form = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
-        with with_path(path), open(temporary, mode, encoding=encoding, newline=newline) as handle:
+        with with_path(path), open(temporary, mode, **form) as handle:
             with contextlib.suppress(OSError):  # a file system without locks
                 fcntl.flock(handle, fcntl.LOCK_SH)
             _delete_remnants(path)
@@ -451,25 +450,30 @@ def exclusive_lock(path) -> Iterator[None]:
     the file and its folder.
     """
     path = Path(path)
-    for tries in itertools.count(1):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = open(path, "w")  # noqa: SIM115
-        except (FileNotFoundError, FileExistsError):  # the folder went between two of these calls
-            if tries < 10_000:
-                continue
-            raise
-        with handle:
+    while True:
+        with _open_lock(path) as handle:
             if not try_lock(handle.fileno(), path):
                 holder = lock_holder(handle.fileno())
                 say(f"{path} is being written by another process ({holder}): waiting until it ends")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             # while this one waited, the holder may have deleted the file: a third process would
             # then lock another one of this name
-            try:
+            kept = False
+            with contextlib.suppress(FileNotFoundError):
                 kept = os.path.samefile(path, handle.fileno())
-            except FileNotFoundError:
-                continue
             if kept:
                 yield
                 return
+
+
+def _open_lock(path: Path) -> TextIO:
+    """Open the file of a lock, in whose folder another process may be deleting."""
+    tries = 10_000
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return open(path, "w")
+        except (FileNotFoundError, FileExistsError):  # the folder went between the two calls
+            tries -= 1
+            if not tries:
+                raise

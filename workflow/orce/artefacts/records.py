@@ -10,8 +10,9 @@ from typing import Any, NotRequired, Self, TypedDict, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from orce.settings.schema import Number
+
 Messages = list[dict[str, str]]  # a conversation: [{role, content}]
-Number = int | float  # ints stay ints, so equal files have equal bytes
 
 
 class Example(TypedDict):
@@ -60,7 +61,9 @@ class Scored(Reply, frozen=True, kw_only=True):
 
 
 class Greedy(Scored, frozen=True, kw_only=True):
-    """The greedy answer to a question that is tested. read_by: what read it, null for an unread one."""
+    """The greedy answer to a question that is tested. read_by: the name of the rule that read it,
+    null for an unread one.
+    """
 
     read_by: str | None | UnsetType = UNSET
     logprobs: list[Number] | UnsetType = UNSET
@@ -70,10 +73,10 @@ class Greedy(Scored, frozen=True, kw_only=True):
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """A line of samples.jsonl: K answers to a prompt.
 
-    read_by: the names of the rules that read each answer, null for an unread one; not in files of
-    earlier versions. greedy: where the split is tested on. judged: whether the labels came with the answers; graded:
-    whether a grader has graded them. spent: what a server counted for the chunk that begins here.
-    meanings: the group of each answer that means the same.
+    read_by: the name of the rule that read each answer, null for an unread one; not in files of
+    earlier versions. greedy: where the split is tested. judged: whether the labels came with the
+    answers; graded: whether a grader has graded them. spent: what a server counted for the chunk
+    that begins here. meanings: for each answer the group of those that mean the same.
     """
 
     id: str
@@ -93,7 +96,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return self.split, self.id
 
     def seen(self) -> "Seen":
-        """The answers to a tested question as a measured method sees them: without the judgements."""
+        """The answers to a tested question as a measured method sees them, without judgements."""
         assert isinstance(self.greedy, Greedy)
         greedy = {"answer": self.greedy.answer, "raw": self.greedy.raw}
         return cast(
@@ -123,7 +126,7 @@ class Seen(TypedDict):
 
 
 class Realised(msgspec.Struct, kw_only=True):
-    """A training question with its realised answer; a method's own training gets it as a mapping."""
+    """A training question with its realised answer, as a mapping in a method's own `train`."""
 
     id: str
     prompt: Messages

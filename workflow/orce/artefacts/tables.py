@@ -1,4 +1,5 @@
-"""Tables that people bring: JSON lines, JSON, CSV, TSV (with a header) or Parquet, plain or packed by gzip or zstd, and their values.
+"""Tables that people bring: JSON lines, JSON, CSV, TSV (with a header) or Parquet, plain or packed
+by gzip, zstd, bzip2 or xz, and their values.
 
 A column is named with dots into nested JSON: doc.question, resps.0.0.
 """
@@ -19,20 +20,19 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from orce.artefacts.files import bounded_lines, largest, parse_json, parse_line, refuse_size
+from orce.artefacts.files import bounded_lines, largest, parse_json, parse_object, refuse_size
 from orce.errors import BadInput
 
 Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
-GZIP, ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"  # what packed files begin with
-BZIP2, XZ = b"BZh", b"\xfd7zXZ\x00"
 PACKED = ("", ".gz", ".zst", ".bz2", ".xz")
 BY_CONTENT = {b"PAR1": "parquet", b"ARROW1": "feather"}
 NO_TABLES = {
@@ -44,27 +44,15 @@ BEGINNING = 1000  # bytes in which a file shows what it holds
 POINTER = 8  # bytes
 BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
 SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
-# a cell of text may hold them as JSON or as Python writes them
-LISTS = ("answers", "choices", "correct", "labels")
-# of judgements and confidences in cells of text
-JUDGEMENTS = {"true": True, "false": False, "yes": True, "no": False, "": None}
-# What holds rows in a program: polars, pyarrow, datasets, arrays and series, pandas.
-HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
-# What has no length yet: a lazy frame of polars, a reader of pyarrow. A data set that streams is iterated.
-UNREAD = (("collect",), ("read_all",))
-# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and array([...], dtype=object). A text
-# without its closing quote reaches to the end: from each of its escaped quotes, another search would begin.
-NUMPYS = re.compile(
-    r"""('(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*+dtype=\w+""",
-    re.DOTALL,
-)
 
 
 # Files
 
 
 def read(path: Path, first: int | None = None) -> list[Row]:
-    """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where one is broken."""
+    """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where
+    one is broken.
+    """
     readers = {"csv": _csv, "tsv": _csv, "parquet": _parquet, "feather": _feather}
     reader = readers.get(_kind_by_content(path) or kind(path), _json)
     rows = [*itertools.islice(reader(path), first)]
@@ -82,7 +70,12 @@ def _kind_by_content(path: Path) -> str | None:
     for sign, remedy in NO_TABLES.items():
         if start.startswith(sign):
             raise BadInput(f"{path}: {remedy}")
-    return next((name for sign, name in BY_CONTENT.items() if start.startswith(sign)), None)
+    return _by_sign(BY_CONTENT, start)
+
+
+def _by_sign(values: Mapping[bytes, Any], start: bytes) -> Any:
+    """The value whose key a file begins with; None where it begins with none of them."""
+    return next((value for sign, value in values.items() if start.startswith(sign)), None)
 
 
 def kind(path: Path) -> str:
@@ -90,22 +83,21 @@ def kind(path: Path) -> str:
     return Path(re.sub(r"\.(gz|zst|bz2|xz)$", "", path.name.lower())).suffix[1:]
 
 
+@dataclass
 class Unpacked:
-    """The bytes of an open file, unpacked: its lines, or the whole. Raises BadInput where a line,
-    or what a packed file unpacks to, is larger than $ORCE_LARGEST_FILE allows, before it fills the
-    memory.
+    """The bytes of an open file, unpacked: its lines, or the whole. Raises BadInput for a line that
+    is longer than $ORCE_LARGEST_FILE allows, or beyond `limit` bytes, before it fills the memory.
     """
 
-    def __init__(self, path: Path, handle: Any, packed: bool):
-        self.path = path
-        self.handle = handle
-        self.limit = largest() if packed else None
+    path: Path
+    handle: Any
+    limit: float
 
     def __iter__(self) -> Iterator[bytes]:
         size = 0
         for line in bounded_lines(self.path, self.handle):
             size += len(line)
-            self._check(size)
+            _check_unpacked(self.path, size, self.limit)
             yield line
 
     def peek(self) -> bytes:
@@ -116,35 +108,41 @@ class Unpacked:
         whole = bytearray()
         while piece := self.handle.read(PIECE):
             whole += piece
-            self._check(len(whole))
+            _check_unpacked(self.path, len(whole), self.limit)
         return whole
 
-    def _check(self, size: int) -> None:
-        if self.limit is not None and size > self.limit:
-            refuse_size(f"{self.path}: unpacks to more", self.limit, 4 * self.limit)
+
+def _check_unpacked(path: Path, size: int, limit: float) -> None:
+    if size > limit:
+        refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
 
 
 @contextlib.contextmanager
 def opened(path: Path) -> Iterator[Unpacked]:
     """A file's bytes, unpacked. Raises BadInput where it is cut off, or unpacks to too much."""
     with open(path, "rb") as handle:
-        start = handle.peek(6)
+        unpack = _by_sign(UNPACKERS, handle.peek(6))
         try:
-            if start.startswith(GZIP):
-                yield Unpacked(path, gzip.GzipFile(fileobj=handle), packed=True)
-            elif start.startswith(BZIP2):
-                with bz2.BZ2File(handle) as unpacked:
-                    yield Unpacked(path, unpacked, packed=True)
-            elif start.startswith(XZ):
-                with lzma.LZMAFile(handle) as unpacked:
-                    yield Unpacked(path, unpacked, packed=True)
-            elif start.startswith(ZSTD):
-                stream = _arrow(path).input_stream(handle, compression="zstd")
-                yield Unpacked(path, io.BufferedReader(stream), packed=True)
+            if unpack is None:
+                yield Unpacked(path, handle, limit=math.inf)
             else:
-                yield Unpacked(path, handle, packed=False)
+                yield Unpacked(path, unpack(handle), largest())
         except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
             raise BadInput(f"{path}: cannot be unpacked ({error}); is the file cut off?") from None
+
+
+def _open_zstd(handle: Any) -> Any:
+    stream = _arrow(handle.name).input_stream(handle, compression="zstd")
+    return io.BufferedReader(stream)
+
+
+# By what packed files begin with.
+UNPACKERS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"BZh": bz2.open,
+    b"\xfd7zXZ\x00": lzma.open,
+    b"\x28\xb5\x2f\xfd": _open_zstd,
+}
 
 
 def _arrow(path: Path) -> Any:
@@ -155,23 +153,38 @@ def _arrow(path: Path) -> Any:
     return pyarrow
 
 
-def _json(path: Path) -> Iterator[Row]:
-    """JSON lines, or a list of records, whichever of them the name says."""
-    items = _listed(path)
-    if items is not None:
-        for i, item in enumerate(items):
-            if not isinstance(item, dict):
-                shown = type(item).__name__
-                raise BadInput(f"{path}, item {i}: expected a JSON object, found {shown}")
-            yield f"{path}, item {i}", item
-        return
+def read_text(path: Path) -> str:
+    """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is
+    empty.
+    """
     with opened(path) as handle:
-        lines = ((number, line) for number, line in enumerate(handle, 1) if line.strip())
-        opening = next(lines, None)
-        if opening is None:
-            raise BadInput(f"{path} is empty; expected one JSON object a line")
-        for number, line in itertools.chain([opening], lines):
-            yield f"{path}, line {number}", _line(path, number, line)
+        raw = handle.read()
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = raw[: error.start].count(b"\n") + 1
+        raise BadInput(
+            f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8"
+        ) from None
+    if not text.strip():
+        raise BadInput(f"{path} is empty; expected a row for each question")
+    return text
+
+
+# JSON
+
+
+def _json(path: Path) -> Iterator[Row]:
+    """The records of a list, or of JSON lines, whichever of them the file holds."""
+    items = _listed(path)
+    if items is None:
+        yield from _json_lines(path)
+        return
+    for i, item in enumerate(items):
+        if not isinstance(item, dict):
+            shown = type(item).__name__
+            raise BadInput(f"{path}, item {i}: expected a JSON object, found {shown}")
+        yield f"{path}, item {i}", item
 
 
 def _listed(path: Path) -> list[Any] | None:
@@ -194,65 +207,41 @@ def _listed(path: Path) -> list[Any] | None:
     return items
 
 
-def _line(path: Path, number: int, line: bytes) -> dict[str, Any]:
+def read_json(path: Path):
+    """A whole JSON file. Raises BadInput naming the line where it breaks."""
+    text = read_text(path)
     try:
-        return parse_line(path, number, line)
+        return parse_json(text)
+    except json.JSONDecodeError as error:
+        raise BadInput(
+            f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?"
+        ) from None
     except BadInput as error:
-        named = "" if kind(path) in KINDS else "; a table of cells is named .csv or .tsv"
+        raise BadInput(f"{path}: {error}") from None
+
+
+def _json_lines(path: Path) -> Iterator[Row]:
+    is_empty = True
+    ending = kind(path)
+    with opened(path) as handle:
+        for number, line in enumerate(handle, 1):
+            if line.strip():
+                is_empty = False
+                where = f"{path}, line {number}"
+                yield where, _json_line(where, ending, line)
+    if is_empty:
+        raise BadInput(f"{path} is empty; expected one JSON object a line")
+
+
+def _json_line(where: str, ending: str, line: bytes) -> dict[str, Any]:
+    try:
+        return parse_object(where, line)
+    except BadInput as error:
+        named = "" if ending in KINDS else "; a table of cells is named .csv or .tsv"
         raise BadInput(f"{error}{named}") from None
 
 
-def held(rows: Any) -> Any:
-    """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with a single list of records,
-    as BIG-bench has its examples beside a description. Anything else is returned as it is."""
-    rows = _with_its_index(rows)
-    if names := getattr(getattr(rows, "dtype", None), "names", None):
-        rows = {name: rows[name] for name in names}  # numpy's structured array
-    for method, *options in HOLDERS if hasattr(rows, "__len__") else UNREAD:
-        if hasattr(rows, method):
-            return held(getattr(rows, method)(*options))
-    if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
-        return rows  # a set has no order
-    if not isinstance(rows, Mapping):
-        return [plain(_as_mapping(row)) for row in rows]
-    named = [
-        cells
-        for cells in rows.values()
-        if isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()
-    ]
-    if len(named) == len(rows):  # DataFrame.to_json
-        rows = {name: [*cells.values()] for name, cells in rows.items()}
-    columns = {name: held(column) for name, column in rows.items() if not isinstance(column, str)}
-    lists = [column for column in columns.values() if isinstance(column, list)]
-    records = [column for column in lists if column and isinstance(column[0], dict)]
-    if len(lists) == len(rows) and len({*map(len, lists)}) == 1 and (len(rows) > 1 or not records):
-        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
-    return records[0] if len(records) == 1 else rows
-
-
-def _with_its_index(rows: Any) -> Any:
-    """A data frame with its named index as columns, which its rows would lose. Raises BadInput for a
-    column that stands twice, of which they would lose one.
-    """
-    columns = [*getattr(rows, "columns", [])] if hasattr(rows, "to_dict") else []
-    for name, times in Counter(columns).items():
-        if times > 1:
-            raise BadInput(f"the column {name!r} stands twice; rename or delete one of them")
-    names = [
-        name for name in getattr(getattr(rows, "index", None), "names", []) if name is not None
-    ]
-    if columns and names and not {*names} & {*columns}:
-        return rows.reset_index()
-    return rows
-
-
-def _as_mapping(row: Any) -> Any:
-    """A row as a mapping, where it is a named tuple or a series of named cells."""
-    if hasattr(row, "_asdict"):
-        return row._asdict()
-    if hasattr(row, "to_dict") and all(isinstance(label, str) for label in row.index):
-        return row.to_dict()
-    return row
+# CSV
 
 
 def _csv(path: Path) -> list[Row]:
@@ -262,7 +251,8 @@ def _csv(path: Path) -> list[Row]:
     if any(name != name.lstrip() for name in header):  # question, answer: blanks after the commas
         lines = cells(path, dialect, skipinitialspace=True)
         header = next(lines)[1]
-    header = _once(path, [name.strip() for name in header])
+    header = [name.strip() for name in header]
+    _refuse_columns(path, header)
     rows = []
     for where, row in lines:
         if len(row) != len(header):
@@ -280,10 +270,10 @@ def _csv(path: Path) -> list[Row]:
 
 def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str, list[str]]]:
     """(path and line number, cells) of each line of a CSV file that is not empty, header included."""
+    # Python's own 131,072 characters are less than an answer may have
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader(
-        io.StringIO(read_text(path), newline=""), dialect=dialect, strict=True, **form
-    )
+    text = io.StringIO(read_text(path), newline="")
+    reader = csv.reader(text, dialect=dialect, strict=True, **form)
     try:
         for row in reader:
             if "".join(row).strip():
@@ -294,22 +284,26 @@ def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str
         ) from None
 
 
-# What a spreadsheet computes in place of showing it, after the apostrophes that say it is text; a number alone does no harm.
+# What a spreadsheet computes in place of showing it, after the apostrophes that say it is text; a
+# number alone does no harm.
 FORMULA = re.compile(r"'*+(?!\s*+[-+][\d.,' %]*+\Z)(?:[\t\r]|\s*+[=+@\uff0b\uff1d\uff20\uff0d-])")
 
 
 def write_csv(handle: Any, lines: Iterable[Sequence[Any]]) -> None:
-    """Write cells as CSV. A text that a spreadsheet would compute gets an apostrophe before it, which `cells` takes away."""
+    """Write cells as CSV. A text that a spreadsheet would compute gets an apostrophe before it,
+    which `cells` takes away.
+    """
     guarded = ([f"'{cell}" if _is_formula(cell) else cell for cell in line] for line in lines)
     csv.writer(_Lines(handle)).writerows(guarded)
 
 
+@dataclass
 class _Lines:
-    """Ends the lines of csv's own form, in which a cell with \\r is quoted, by \\n. With \\n as csv's end it would not be, and the
-    line would be read as two."""
+    """Ends the lines of csv's own form, in which a cell with \\r is quoted, by \\n. With \\n as csv's
+    end it would not be, and the line would be read as two.
+    """
 
-    def __init__(self, handle: Any):
-        self.handle = handle
+    handle: Any
 
     def write(self, line: str) -> None:
         self.handle.write(line.removesuffix("\r\n") + "\n")
@@ -322,6 +316,9 @@ def without_guard(cell: Any) -> Any:
 
 def _is_formula(cell: Any) -> bool:
     return isinstance(cell, str) and FORMULA.match(cell) is not None
+
+
+# Parquet and Arrow
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -339,29 +336,42 @@ def parquet_rows(path: Path, source: Any) -> Iterator[Row]:
     """
     limit = largest()
     file = _arrow(path).parquet.ParquetFile(source)
-    _once(path, file.schema_arrow.names)
-    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
-    chunks = [group.column(i) for group in groups for i in range(group.num_columns)]
+    _refuse_columns(path, file.schema_arrow.names)
+    unpacked = 0
+    chunks = []
+    for i in range(file.num_row_groups):
+        group = file.metadata.row_group(i)
+        unpacked += group.total_byte_size
+        chunks += map(group.column, range(group.num_columns))
     # A value takes a pointer at least: a list of a thousand million zeros is packed into some bytes.
-    size = max(
-        sum(group.total_byte_size for group in groups),
-        sum(chunk.num_values for chunk in chunks) * POINTER,
-    )
-    # no more rows at once than could hold so much, if each had the largest value that a column can have
+    pointers = POINTER * sum(chunk.num_values for chunk in chunks)
+    _check_unpacked(path, max(unpacked, pointers), limit)
+    # no more rows at once than could hold so much, if each had the largest value that a column can
+    # have
     largest_value = max((chunk.total_uncompressed_size for chunk in chunks), default=1)
     together = min(max(limit // max(largest_value, 1), 16), 1024)
-    if size > limit:
-        refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
     yield from _rows_of_batches(path, file.iter_batches(together), limit)
+
+
+def _feather(path: Path) -> Iterator[Row]:
+    """The rows of an Arrow file, a batch of which may be packed. Raises BadInput as `parquet_rows`."""
+    pyarrow = _arrow(path)
+    try:
+        file = pyarrow.ipc.open_file(path)
+        _refuse_columns(path, file.schema.names)
+        batches = map(file.get_batch, range(file.num_record_batches))
+        yield from _rows_of_batches(path, batches, largest())
+    except pyarrow.ArrowInvalid as error:
+        raise BadInput(f"{path}: not an Arrow file ({error})") from None
 
 
 def _rows_of_batches(path: Path, batches: Iterable[Any], limit: int) -> Iterator[Row]:
     """The rows of Arrow's batches. Raises BadInput before they unpack to more bytes than the limit."""
-    held = number = 0
+    size = 0
+    number = 0
     for batch in batches:
-        held += sum(_unpacked_size(path, column) for column in batch.columns)
-        if held > limit:
-            refuse_size(f"{path}: unpacks to more", limit, 4 * limit)
+        size += sum(_unpacked_size(path, column) for column in batch.columns)
+        _check_unpacked(path, size, limit)
         for row in batch.to_pylist():
             yield f"{path}, row {number}", row
             number += 1
@@ -376,172 +386,240 @@ def _unpacked_size(path: Path, column: Any) -> int:
     return column.nbytes
 
 
-def _feather(path: Path) -> Iterator[Row]:
-    """The rows of an Arrow file, a batch of which may be packed. Raises BadInput as `parquet_rows`."""
-    pyarrow = _arrow(path)
-    from pyarrow import ipc
-
-    try:
-        file = ipc.open_file(path)
-        _once(path, file.schema.names)
-        batches = map(file.get_batch, range(file.num_record_batches))
-        yield from _rows_of_batches(path, batches, largest())
-    except pyarrow.ArrowInvalid as error:
-        raise BadInput(f"{path}: not an Arrow file ({error})") from None
-
-
-def _once(path: Path, columns: list[str]) -> list[str]:
-    for name, times in Counter(columns).items():
-        if name and times > 1:
-            raise BadInput(
-                f"{path}: the column {name!r} stands twice; rename or delete one of them"
-            )
+def _refuse_columns(path: Path, columns: list[str]) -> None:
+    """Raises BadInput for a column that stands twice, of which a row would keep one, and for a
+    single one whose name is a whole header with other signs than commas between.
+    """
+    _refuse_repeated(filter(None, columns), f"{path}: ")
     for sign, name in SEPARATORS.items():
         if len(columns) == 1 and sign in columns[0]:
             raise BadInput(
                 f"{path}: {name} between the cells; save it with commas, or with tabs as a .tsv file"
             )
-    return columns
 
 
-def read_text(path: Path) -> str:
-    """A whole UTF-8 file. Raises BadInput naming the line of a wrong byte, or that the file is empty."""
-    with opened(path) as handle:
-        raw = handle.read()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = raw[: error.start].count(b"\n") + 1
-        raise BadInput(
-            f"{path}, line {line}: not UTF-8 ({error.reason}); save the file as UTF-8"
-        ) from None
-    if not text.strip():
-        raise BadInput(f"{path} is empty; expected a row for each question")
-    return text
+def _refuse_repeated(columns: Iterable[Any], where: str = "") -> None:
+    for name, times in Counter(columns).items():
+        if times > 1:
+            raise BadInput(f"{where}the column {name!r} stands twice; rename or delete one of them")
 
 
-def read_json(path: Path):
-    """A whole JSON file. Raises BadInput naming the line where it breaks."""
-    text = read_text(path)
-    try:
-        return parse_json(text)
-    except json.JSONDecodeError as error:
-        raise BadInput(
-            f"{path}, line {error.lineno}: not valid JSON ({error.msg}); is the file cut off?"
-        ) from None
-    except BadInput as error:
-        raise BadInput(f"{path}: {error}") from None
+# What holds rows in a program
+
+# The method that gives the rows: of polars, pyarrow, datasets, arrays and series, pandas.
+HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
+# What has no length yet: a lazy frame of polars, a reader of pyarrow. A data set that streams is
+# iterated.
+UNREAD = (("collect",), ("read_all",))
+
+
+def held(rows: Any) -> Any:
+    """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with
+    a single list of records, as BIG-bench has its examples beside a description. Anything else is
+    returned as it is.
+    """
+    rows = _with_its_index(rows)
+    names = getattr(getattr(rows, "dtype", None), "names", None)
+    if names:
+        rows = {name: rows[name] for name in names}  # numpy's structured array
+    for method, *options in HOLDERS if hasattr(rows, "__len__") else UNREAD:
+        if hasattr(rows, method):
+            return held(getattr(rows, method)(*options))
+    if isinstance(rows, Mapping):
+        return _held_by_mapping(rows)
+    if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
+        return rows  # a set has no order
+    return [plain(_as_mapping(row)) for row in rows]
+
+
+def _held_by_mapping(rows: Mapping[Any, Any]) -> Any:
+    """The rows of a mapping of columns, or its only list of records; else the mapping."""
+    if all(_is_by_number(cells) for cells in rows.values()):  # DataFrame.to_json
+        rows = {name: [*cells.values()] for name, cells in rows.items()}
+    columns = {name: held(column) for name, column in rows.items()}
+    lists = [column for column in columns.values() if isinstance(column, list)]
+    records = [column for column in lists if column and isinstance(column[0], dict)]
+    is_table = len(lists) == len(rows) and len({*map(len, lists)}) == 1
+    if is_table and (len(rows) > 1 or not records):
+        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    return records[0] if len(records) == 1 else rows
+
+
+def _is_by_number(cells: Any) -> bool:
+    return isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()
+
+
+def _with_its_index(rows: Any) -> Any:
+    """A data frame with its named index as columns, which its rows would lose. Raises BadInput for a
+    column that stands twice, of which they would lose one.
+    """
+    if not hasattr(rows, "to_dict"):
+        return rows
+    columns = {*getattr(rows, "columns", [])}
+    _refuse_repeated(getattr(rows, "columns", []))
+    index = getattr(getattr(rows, "index", None), "names", [])
+    names = {name for name in index if name is not None}
+    if columns and names and columns.isdisjoint(names):
+        return rows.reset_index()
+    return rows
+
+
+def _as_mapping(row: Any) -> Any:
+    """A row as a mapping, where it is a named tuple or a series of named cells."""
+    if hasattr(row, "_asdict"):
+        return row._asdict()
+    if hasattr(row, "to_dict") and all(isinstance(label, str) for label in row.index):
+        return row.to_dict()
+    return row
 
 
 # Cells
 
 
 def plain(value: Any) -> Any:
-    """Python's own value for one of numpy, pandas or pyarrow; None for NaN and what else stands for a missing value."""
+    """Python's own value for one of numpy, pandas or pyarrow; None for NaN and what else stands for
+    a missing value.
+    """
     if isinstance(value, Mapping):
         return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if hasattr(value, "tolist"):
         return plain(value.tolist())
-    if type(value).__name__ in ("NAType", "NaTType") or (
-        isinstance(value, float | Decimal) and math.isnan(value)
-    ):
+    if type(value).__name__ in ("NAType", "NaTType"):
+        return None
+    if isinstance(value, float | Decimal) and math.isnan(value):
         return None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
 
 
+# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and
+# array([...], dtype=object). A text without its closing quote reaches to the end: from each of its
+# escaped quotes, another search would begin.
+NUMPYS = re.compile(
+    r"""('(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*+dtype=\w+""",
+    re.DOTALL,
+)
+
+
 def decoded(cell: Any) -> Any:
-    """A cell of a table: a list or a mapping parsed from JSON, or from what Python or numpy writes; any other value unchanged."""
-    if isinstance(cell, str) and cell.lstrip().startswith(("[", "{", "(", "array(")):
-        with contextlib.suppress(ValueError):
-            return parse_json(cell)
-        with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-            value = ast.literal_eval(NUMPYS.sub(_pythons, cell.strip()))
-            return plain(value) if isinstance(value, list | tuple | dict) else cell
+    """A cell of a table: a list or a mapping parsed from JSON, or from what Python or numpy writes;
+    any other value unchanged.
+    """
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{", "(", "array(")):
+        return cell
+    with contextlib.suppress(ValueError):
+        return parse_json(cell)
+    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+        value = ast.literal_eval(NUMPYS.sub(_pythons, cell.strip()))
+        return plain(value) if isinstance(value, list | tuple | dict) else cell
     return cell
 
 
 def _pythons(match: re.Match) -> str:
     """What numpy writes as Python writes it."""
-    return f"{match[1]}, " if match[2] else match[1] or {"nan": "None"}.get(match[0], "")
+    text, space = match.groups()
+    if text is None:
+        return "None" if match[0] == "nan" else ""
+    return f"{text}, " if space else text
 
 
 def written(cell: Any) -> str | None:
-    """A text as it is, and a number or a boolean written out: 42 for 42.0, true; None for anything else."""
+    """A text as it is, and a number or a boolean written out: 42 for 42.0, true; None for anything
+    else.
+    """
     if isinstance(cell, bool):
         return str(cell).lower()
-    if isinstance(cell, float) and cell.is_integer() and abs(cell) < 2**53:
+    if isinstance(cell, str | int):
+        return str(cell)
+    if not isinstance(cell, float) or not math.isfinite(cell):
+        return None
+    if cell.is_integer() and abs(cell) < 2**53:
         return str(int(cell))
-    if isinstance(cell, float) and math.isfinite(cell) and "e" in repr(cell):
-        return format(Decimal(repr(cell)), "f") if 1e-15 < abs(cell) < 1e30 else str(cell)
-    finite = isinstance(cell, int) or (isinstance(cell, float) and math.isfinite(cell))
-    return str(cell) if finite or isinstance(cell, str) else None
+    if "e" in repr(cell) and 1e-15 < abs(cell) < 1e30:
+        return format(Decimal(repr(cell)), "f")
+    return str(cell)
+
+
+def probability(where: str, cell: Any) -> float | None:
+    """A confidence, None for an unreadable one. Raises BadInput for anything else."""
+    is_number = isinstance(cell, int | float) and not isinstance(cell, bool)
+    if cell is not None and not (is_number and 0 <= cell <= 1):
+        raise BadInput(
+            f"{where}: confidence is {cell!r}; expected a number from 0 to 1, or null for unreadable"
+        )
+    return cell
+
+
+JUDGEMENTS = {"true": True, "false": False, "yes": True, "no": False, "": None}
+
+
+def judgement(cell: Any) -> Any:
+    """True, false, a number or None from a cell of text; any other cell unchanged."""
+    if not isinstance(cell, str):
+        return cell
+    text = cell.strip().lower()
+    if text in JUDGEMENTS:
+        return JUDGEMENTS[text]
+    try:
+        return plain(float(text))
+    except ValueError:
+        return cell
+
+
+# Columns by the names that a user gives them
+
+# a cell of text may hold them as JSON or as Python writes them
+LISTS = ("answers", "choices", "correct", "labels")
 
 
 def records(
     path: Path, fields: Fields | None = None, *needed: str, first: int | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """(where, record) of each row of a file, or of its first rows. Raises BadInput for a record without a needed key."""
+    """(where, record) of each row of a file, or of its first rows. Raises BadInput for a record
+    without a needed key.
+    """
     for row in read(path, first):
-        made = record(row, fields)
+        where = row[0]
+        cells = record(row, fields)
         for key in needed:
-            if key not in made:
-                has = f"it has {', '.join(map(str, made))}"
-                raise BadInput(f"{row[0]}: no key {key!r}; {has}; name its column as fields.{key}")
-        yield row[0], made
-
-
-def value(row: Row, name: str, column: str) -> Any:
-    """The cell of a row in a column. Raises BadInput listing the columns. name: the field that names the column."""
-    where, cell = row
-    path, depth = column.split("."), 0
-    while depth < len(path):
-        cell = decoded(cell)
-        columns: Any = dict(enumerate(cell)) if isinstance(cell, list) else cell
-        by_name = (
-            {str(key): item for key, item in columns.items()} if isinstance(columns, dict) else {}
-        )
-        # A column's own name may have dots.
-        ends = (end for end in range(len(path), depth, -1) if ".".join(path[depth:end]) in by_name)
-        if (end := next(ends, None)) is None:
-            inside = f" in {'.'.join(path[:depth])}" if depth else ""
-            there = "it has no columns"
-            if isinstance(columns, dict):
-                alike = {title.casefold(): title for title in by_name}
-                close = difflib.get_close_matches(path[depth].casefold(), alike, 1)
-                hint = f"did you mean {alike[close[0]]!r}? " if close else ""
-                there = f"{hint}columns{inside} are {', '.join(by_name)}"
-            named = f", which fields.{name} names" if name else ""
-            raise BadInput(f"{where}: no column {path[depth]!r}{inside}{named}; {there}")
-        cell, depth = by_name[".".join(path[depth:end])], end
-    return plain(cell)
+            if key not in cells:
+                has = f"it has {', '.join(map(str, cells))}"
+                raise BadInput(f"{where}: no key {key!r}; {has}; name its column as fields.{key}")
+        yield where, cells
 
 
 def record(row: Row, fields: Fields | None) -> dict[str, Any]:
-    """What `fields` name of a row, under their names; without them, the row. Lists, judgements and confidences in cells of
-    text are read. Raises BadInput naming a missing column."""
+    """What `fields` name of a row, under their names; without them, the row. Lists, judgements and
+    confidences in cells of text are read. Raises BadInput naming a missing column.
+    """
+    where, columns = row
     if fields is not None:
-        named = {}
-        for name, column in fields.items():
-            columns = several(row[1], column)
-            cells = [value(row, name, path) for path in columns]
-            named[name] = cells if isinstance(column, list) or len(columns) > 1 else cells[0]
-    elif isinstance(row[1], dict):
-        named = plain(row[1])
+        cells = {name: _named(row, name, column) for name, column in fields.items()}
+    elif isinstance(columns, dict):
+        cells = plain(columns)
     else:
-        raise BadInput(f"{row[0]}: expected a mapping of columns, found {type(row[1]).__name__}")
-    made = {name: decoded(cell) if name in LISTS else cell for name, cell in named.items()}
-    for name in {"correct", "confidence"} & made.keys():
-        cell = made[name]
-        made[name] = [*map(judgement, cell)] if isinstance(cell, list) else judgement(cell)
-    return made
+        raise BadInput(f"{where}: expected a mapping of columns, found {type(columns).__name__}")
+    for name in cells.keys() & {*LISTS}:
+        cells[name] = decoded(cells[name])
+    for name in cells.keys() & {"correct", "confidence"}:
+        cell = cells[name]
+        cells[name] = [*map(judgement, cell)] if isinstance(cell, list) else judgement(cell)
+    return cells
+
+
+def _named(row: Row, name: str, column: str | list[str]) -> Any:
+    """The cell that a field names, or a list of several."""
+    cells = [value(row, name, path) for path in several(row[1], column)]
+    return cells[0] if isinstance(column, str) and len(cells) == 1 else cells
 
 
 def several(row: Any, column: str | list[str]) -> list[str]:
-    """The columns that a field names: one, a list of them, or some with commas between ("a,b,c"), if no column is called that."""
+    """The columns that a field names: one, a list of them, or some with commas between ("a,b,c"),
+    if no column is called that.
+    """
     if isinstance(column, list):
         return column
     names = [name.strip() for name in column.split(",")]
@@ -549,25 +627,52 @@ def several(row: Any, column: str | list[str]) -> list[str]:
     return [column] if is_one else names
 
 
-def probability(where: str, cell: Any, name: str = "confidence") -> float | None:
-    """A confidence, None for an unreadable one. Raises BadInput for anything else."""
-    if cell is not None and (
-        isinstance(cell, bool) or not isinstance(cell, int | float) or not 0 <= cell <= 1
-    ):
-        raise BadInput(
-            f"{where}: {name} is {cell!r}; expected a number from 0 to 1, or null for unreadable"
-        )
-    return cell
+def value(row: Row, name: str, column: str) -> Any:
+    """The cell of a row in a column. Raises BadInput listing the columns. name: the field that
+    names the column.
+    """
+    where, cell = row
+    path = column.split(".")
+    depth = 0
+    while depth < len(path):
+        columns = _columns(cell)
+        parts = _parts_of_name(path[depth:], columns)
+        if not parts:
+            inside = f" in {'.'.join(path[:depth])}" if depth else ""
+            named = f", which fields.{name} names" if name else ""
+            known = _known_columns(path[depth], columns, inside)
+            raise BadInput(f"{where}: no column {path[depth]!r}{inside}{named}; {known}")
+        cell = columns[".".join(path[depth : depth + parts])]
+        depth += parts
+    return plain(cell)
 
 
-def judgement(cell: Any) -> Any:
-    """True, false, a number or None from a cell of text; any other cell unchanged."""
-    if not isinstance(cell, str):
-        return cell
-    with contextlib.suppress(ValueError):
-        text = cell.strip().lower()
-        return JUDGEMENTS[text] if text in JUDGEMENTS else plain(float(text))
-    return cell
+def _parts_of_name(path: list[str], columns: dict[str, Any]) -> int:
+    """How many parts of a path name the next column: a column's own name may have dots, and the
+    longest that is there counts. 0 if none is.
+    """
+    for parts in range(len(path), 0, -1):
+        if ".".join(path[:parts]) in columns:
+            return parts
+    return 0
+
+
+def _columns(cell: Any) -> dict[str, Any]:
+    """What is in a cell, by name or number; nothing where it has no columns."""
+    cell = decoded(cell)
+    if isinstance(cell, list):
+        cell = dict(enumerate(cell))
+    return {str(key): item for key, item in cell.items()} if isinstance(cell, dict) else {}
+
+
+def _known_columns(name: str, columns: dict[str, Any], inside: str) -> str:
+    """What a message about a missing column says of the others."""
+    if not columns:
+        return "it has no columns"
+    alike = {title.casefold(): title for title in columns}
+    close = difflib.get_close_matches(name.casefold(), alike, 1)
+    hint = f"did you mean {alike[close[0]]!r}? " if close else ""
+    return f"{hint}columns{inside} are {', '.join(columns)}"
 
 
 class Columns(argparse.Action):
@@ -582,9 +687,7 @@ class Columns(argparse.Action):
                     f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0"
                 )
             columns.setdefault(name, []).append(column)
-        fields = {
-            name: several if len(several) > 1 else several[0] for name, several in columns.items()
-        }
+        fields = {name: named if len(named) > 1 else named[0] for name, named in columns.items()}
         setattr(namespace, self.dest, fields)
 
 

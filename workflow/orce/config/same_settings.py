@@ -187,7 +187,7 @@ def otherwise_made(kept: dict[str, list[Rule]], readout: str) -> dict[str, list[
 def seal_of(file: str) -> dict[str, Any]:
     """The seal beside a file, or the one of its folder; {} without one."""
     beside = store.manifest_path(Path(file))
-    seal = beside if beside.exists() else Path(file).with_name(store.FOLDERS)
+    seal = beside if beside.exists() else Path(file).with_name(store.FOLDER_MANIFEST)
     return store.read_manifest(seal) if seal.exists() else {}
 
 
@@ -254,7 +254,7 @@ def makes_shard(job) -> bool:
 
 def described_by(path: str) -> str:
     """The file or folder of a manifest."""
-    return path.removesuffix(f"/{store.FOLDERS}").replace(".manifest.json", ".jsonl")
+    return path.removesuffix(f"/{store.FOLDER_MANIFEST}").replace(".manifest.json", ".jsonl")
 
 
 def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:

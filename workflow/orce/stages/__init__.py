@@ -314,7 +314,8 @@ def api_usage(*paths: Any) -> dict[str, Any]:
                 # others
                 if b'"spent"' not in line:
                     continue
-                counted = files.parse_line(path, number, line).get("spent", {})
+                record = files.parse_object(f"{path}, line {number}", line)
+                counted = record.get("spent", {})
                 left_out.update(counted.pop("left_out", ()))
                 counts.update(counted)
     total: dict[str, Any] = dict(counts)

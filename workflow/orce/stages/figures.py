@@ -87,4 +87,4 @@ def run(
     for path in figures.build(settings, results, out):
         drawn.append(path)
         progress.update(len(drawn))
-    store.seal_together(drawn, Path(out, store.FOLDERS), settings)
+    store.seal_together(drawn, Path(out, store.FOLDER_MANIFEST), settings)

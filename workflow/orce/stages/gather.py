@@ -59,5 +59,5 @@ def join_lines(shards: list[str], readout: str | None) -> Iterator[str]:
         for number, row in enumerate(itertools.zip_longest(*handles), 1):
             for path, line in zip(shards, row, strict=True):
                 if line is not None:
-                    files.parse_line(path, number, line)
+                    files.parse_object(f"{path}, line {number}", line)
                     yield stages.read_out(readout, path, line).decode()
