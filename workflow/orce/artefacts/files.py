@@ -44,7 +44,12 @@ def struct_to_dict(value: Any) -> dict[str, Any]:
     """
     if not isinstance(value, msgspec.Struct):
         raise TypeError(f"Object of type {type(value).__name__} is not JSON serializable")
-    return msgspec.to_builtins(value)
+    # msgspec.to_builtins would refuse a text of a subclass of str
+    return {
+        key: item
+        for key, item in msgspec.structs.asdict(value).items()
+        if item is not msgspec.UNSET
+    }
 
 
 def file_digest(path) -> str:
