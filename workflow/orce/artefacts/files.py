@@ -302,7 +302,7 @@ def atomic(path, mode: str = "w"):
         path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    form = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
+    form: dict[str, Any] = {} if "b" in mode else {"encoding": "utf-8", "newline": "\n"}
     try:
         with with_path(path), open(temporary, mode, **form) as handle:
             with contextlib.suppress(OSError):  # a file system without locks

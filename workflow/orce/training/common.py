@@ -366,8 +366,8 @@ class Report(TrainerCallback):
             self.progress = Progress(args.run_name, state.max_steps)
             self.progress.update(state.global_step)
 
-    def on_log(self, args, state, control, logs: dict[str, Any], **kwargs):
-        if self.progress is not None and "loss" in logs:
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if self.progress is not None and logs and "loss" in logs:
             self.progress.update(state.global_step, f"loss {float(logs['loss']):.4f}")
 
     def on_save(self, args, state, control, **kwargs):
