@@ -9,6 +9,7 @@ import warnings
 from functools import partial
 
 import numpy as np
+import pandas
 import pytest
 from conftest import ROOT
 from hypothesis import given, settings
@@ -885,9 +886,21 @@ def test_what_cannot_be_calibrated_is_said_and_the_threshold_is_the_one_with_the
         "a confidence is 90": ([90, 10], [0, 1]),
         "correct must be 2 values": ([0.1, 0.9], [1]),
         "needs right and wrong answers": ([0.1, 0.9], [1, 1]),
+        "a confidence is '0.1'; expected a number": (["0.1", "0.9"], [0, 1]),
+        r"a confidence is \[0.1\]; expected a number": ([[0.1], [0.9]], [0, 1]),
+        "correct must be 3 values": ([0.1, 0.9, 0.5], ["0", "1", "0"]),
+        "correct must be 3 values of true": ([0.1, 0.9, 0.5], pandas.array([True, None, False], dtype="boolean")),
     }.items():
         with pytest.raises(BadInput, match=words):
             orce.calibrate(*arguments)
+
+
+@pytest.mark.parametrize("held", [iter, pandas.Series, pandas.array, lambda values: dict(enumerate(values)).values()])
+def test_what_holds_confidences_and_labels_is_read(held):
+    assert orce.calibrate(held(CONFIDENCE), held(CORRECT), "platt") == orce.calibrate(CONFIDENCE, CORRECT, "platt")
+    missing = pandas.array([0.1, None, 0.9], dtype="Float64")
+    assert orce.calibrate(missing, [0, 1, 1], "platt").n == 2
+    assert orce.calibrate([0.1, 0.9], [0, 1], "platt")(missing)[1] is None
 
 
 def response(*contents, logprobs=None) -> dict:

@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from orce import methods
-from orce.artefacts import files
+from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.metrics.counts import whole_percents
+from orce.runtime.modules import short
 
 Confidences = Sequence[float | None] | np.ndarray  # None, or nan in an array: unreadable
 STARTS = range(0, 101, 10)  # percents that get a share of delta
@@ -137,17 +138,24 @@ def check_inputs(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarra
     for values outside.
     """
     values = floats(confidence)
-    labels = np.asarray(correct)
-    if labels.shape != values.shape or not np.isin(labels, (0, 1)).all():
+    labels = tables.held(correct)
+    are_marks = isinstance(labels, list) and all(label in (0, 1) for label in labels)
+    if not are_marks or len(labels) != len(values):
         raise BadInput(
             f"correct must be {len(values)} values of true or false, one for each confidence"
         )
-    return values, labels.astype(bool)
+    return values, np.array(labels, dtype=bool)
 
 
 def floats(confidence: Iterable[float | None]) -> np.ndarray:
     """Confidences [n], nan where one is unreadable. Raises BadInput for one outside [0, 1]."""
-    values = np.array([np.nan if value is None else value for value in confidence], dtype=float)
+    cells = tables.held(confidence)
+    for cell in cells:
+        if not isinstance(cell, int | float | None):
+            raise BadInput(
+                f"a confidence is {short(cell)}; expected a number, or None for unreadable"
+            )
+    values = np.array([np.nan if cell is None else cell for cell in cells], dtype=float)
     if (outside := values[(values < 0) | (values > 1)]).size:
         expected = "expected 0.73 for 73 percent, or None for unreadable"
         raise BadInput(f"a confidence is {outside[0]:g}, outside [0, 1]; {expected}")
