@@ -197,7 +197,7 @@ def cell(tmp_path, monkeypatch):
 
 
 def compare(capsys, *arguments) -> tuple[int, list[str]]:
-    status = main(["compare", *arguments, "--resamples", "50"])
+    status = main(["compare", "--resamples", "50", *arguments])
     return status, capsys.readouterr().err.splitlines()
 
 
@@ -227,6 +227,9 @@ def test_an_undefined_metric_is_said_to_be_undefined(cell, capsys):
     ([CELL, "--methods", "sft", "orca"], f"{CELL}: no method 'orca'; did you mean 'orce'? It has consistency, orce, sft"),
     ([CELL, "--methods", "orce"], f"{CELL}: name two methods to compare (--methods); it has consistency, orce, sft, van"),
     (["results/sums/large"], "results/sums/large: no such folder; expected results/DATASET/MODEL of a finished run"),
+    ([CELL, "--resamples", "0"], "--resamples is 0; expected a whole number, from 1 on"),
+    ([CELL, "--unparsed", "50"], "--unparsed is 50; expected a confidence from 0 to 1"),
+    ([CELL, "--unparsed", "nan"], "--unparsed is nan; expected a confidence from 0 to 1"),
     (["results/sums"], "results/sums: no confidences.jsonl in its folders; expected results/DATASET/MODEL"),
 ])  # fmt: skip
 def test_a_wrong_name_is_answered_with_those_that_there_are(cell, capsys, arguments, message):

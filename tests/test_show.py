@@ -154,11 +154,19 @@ def test_what_a_cell_does_not_have_is_one_line_that_says_what_it_has(run):
     assert "no row 'sfd'; did you mean 'sft'? It has sft" in refusal("--worst", "1", "--method", "sfd")
     assert "--worst needs --method" in refusal("--worst", "1")
     assert "name questions by their ids, or the worst ones of a row" in refusal()
+    assert "--worst is -1; expected a number of questions, from 1 on" in refusal("--worst", "-1", "--method", "sft")
     code, said = called(main, ["show", "results/arithmetic/smal", "x"])
     assert code == 2 and "no such folder; expected results/DATASET/MODEL of a finished run" in said
     with (CELL / "samples.jsonl").open("a") as samples:
         samples.write("{}\n")
     assert "samples.jsonl: " in refusal("16-2") and "to make it again" in refusal("16-2")
+
+
+def test_a_cell_may_be_named_from_within_its_folder(run):
+    asked = questions("test")[0]["id"]
+    for folder, name in ((CELL, "."), (CELL.parent, CELL.name)):
+        with contextlib.chdir(folder):
+            assert lines_of(show(name, asked), "id") == [f"{asked}, split test"]
 
 
 def test_what_a_model_wrote_cannot_move_the_cursor(run):

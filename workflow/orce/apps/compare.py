@@ -24,6 +24,10 @@ def add_arguments(parser):
 
 
 def run(args):
+    if args.resamples < 1:
+        raise BadInput(f"--resamples is {args.resamples}; expected a whole number, from 1 on")
+    if not 0 <= args.unparsed <= 1:
+        raise BadInput(f"--unparsed is {args.unparsed:g}; expected a confidence from 0 to 1")
     for cell in args.cells:
         paths = {path.parent.name: path for path in sorted(cell.glob("*/confidences.jsonl"))}
         if not paths:

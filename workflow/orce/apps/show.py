@@ -45,6 +45,8 @@ def run(args):
         show(in_columns(row_provenance.describe(args.cell / args.method / "metrics.json")))
         return
     cell = Cell(args.cell)
+    if args.worst is not None and args.worst < 1:
+        raise BadInput(f"--worst is {args.worst}; expected a number of questions, from 1 on")
     if bool(args.ids) == (args.worst is not None):
         raise BadInput(
             "name questions by their ids, or the worst ones of a row (--worst N --method ROW)"
@@ -99,7 +101,7 @@ class Cell:
         self._examples: dict[str, dict[str, Any]] = {}
 
     def prompts(self, split: str) -> Path:
-        return self.folder.parent / "prompts" / f"{split}.jsonl"
+        return self.folder.absolute().parent / "prompts" / f"{split}.jsonl"
 
     def example(self, sample: Sample) -> Example:
         path = self.prompts(sample.split)
