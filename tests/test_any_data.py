@@ -101,6 +101,9 @@ def test_a_field_that_is_not_there_or_holds_something_else_is_one_line(task, mor
     ("q,a\nWho?,x\nWho, then?,y\n", "test.csv, line 3: not 2 cells, as the header has"),
     ("q;a\nWho, then?;x\n", "test.csv: semicolons between the cells; save it with commas"),
     ("q\ta\nWho, then?\tx\n", "test.csv: tabs between the cells; save it with commas"),
+    ("q|a\nWho?|x\n", "test.csv: vertical bars between the cells; save it with commas"),
+    ("q,a\nWho?,x\nThen", "test.csv, line 3: not 2 cells, as the header has; is the file cut off\\?"),
+    ('q,a\nWho?,"x" y\n', 'test.csv, line 2: \',\' expected after \'"\'; a cell that begins with a quote ends with one'),
 ])  # fmt: skip
 def test_a_csv_that_is_none_names_its_line_or_what_it_has_in_place_of_commas(text, message, tmp_path):
     (tmp_path / "test.csv").write_text(text)

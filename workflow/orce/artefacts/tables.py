@@ -43,7 +43,8 @@ PIECE = 2**20  # bytes that are unpacked at once
 BEGINNING = 1000  # bytes in which a file shows what it holds
 POINTER = 8  # bytes
 BLANK = b"\xef\xbb\xbf \t\r\n"  # what may stand before a JSON text
-SEPARATORS = {";": "semicolons", "\t": "tabs"}  # that a .csv file may have instead of commas
+# that a .csv file may have instead of commas, or a .tsv file instead of tabs
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars", ",": "commas"}
 
 
 # Files
@@ -196,13 +197,13 @@ def _listed(path: Path) -> list[Any] | None:
     try:
         items = held(read_json(path))
     except BadInput as error:
-        if "(Extra data)" not in str(error):
+        if start.startswith(b"[") or "(Extra data)" not in str(error):
             raise
         return None
     if not isinstance(items, list):
         shown = type(items).__name__
         raise BadInput(
-            f"{path}: expected a list of records, found {shown}; give the list, or JSON lines"
+            f"{path}: expected a list of records, found {shown}{tables_in(items)}; give the list, or JSON lines"
         )
     return items
 
@@ -256,16 +257,31 @@ def _csv(path: Path) -> list[Row]:
     rows = []
     for where, row in lines:
         if len(row) != len(header):
-            raise BadInput(
-                f"{where}: not {len(header)} cells, as the header has; quote cells with commas"
-            )
+            few = len(row) < len(header)
+            remedy = "is the file cut off?" if few else "quote cells with commas"
+            raise BadInput(f"{where}: not {len(header)} cells, as the header has; {remedy}")
         rows.append((where, dict(zip(header, row, strict=True))))
-    # whole numbers of a column that had empty cells once: pandas writes them as 42.0
-    for name in header:
-        if all(re.fullmatch(r"(-?\d+\.0)?", row[name]) for _, row in rows):
-            for _, row in rows:
-                row[name] = row[name].removesuffix(".0")
+    _take_point_zero([row for _, row in rows])
     return rows
+
+
+def _take_point_zero(rows: list[dict[str, str]]) -> None:
+    """Write 42.0 as 42: pandas makes floats of a column of whole numbers with an empty cell. The
+    same numbers stand in other columns of floats, beside 4.5, so those lose their .0 too.
+    """
+    columns = {name: {row[name] for row in rows} - {""} for name in rows[0]} if rows else {}
+    floats = {name: cells for name, cells in columns.items() if all(map(_is_float, cells))}
+    if any(cells and all(cell.endswith(".0") for cell in cells) for cells in floats.values()):
+        for row in rows:
+            row |= {name: row[name].removesuffix(".0") for name in floats}
+
+
+def _is_float(cell: str) -> bool:
+    """Whether a cell is a number as Python writes its floats: 4.0 or 4.5, and not 4 or 4.50."""
+    try:
+        return repr(float(cell)) == cell
+    except ValueError:
+        return False
 
 
 def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str, list[str]]]:
@@ -279,8 +295,9 @@ def cells(path: Path, dialect: str = "excel", **form: Any) -> Iterator[tuple[str
             if "".join(row).strip():
                 yield f"{path}, line {reader.line_num}", [*map(without_guard, row)]
     except csv.Error as error:
+        reason = str(error).replace("\t", "a tab")
         raise BadInput(
-            f"{path}, line {reader.line_num}: {error}; expected quoted CSV cells"
+            f"{path}, line {reader.line_num}: {reason}; a cell that begins with a quote ends with one"
         ) from None
 
 
@@ -394,7 +411,7 @@ def _refuse_columns(path: Path, columns: list[str]) -> None:
     for sign, name in SEPARATORS.items():
         if len(columns) == 1 and sign in columns[0]:
             raise BadInput(
-                f"{path}: {name} between the cells; save it with commas, or with tabs as a .tsv file"
+                f"{path}: {name} between the cells; save it with commas as a .csv file, or with tabs as .tsv"
             )
 
 
@@ -429,7 +446,7 @@ def held(rows: Any) -> Any:
         return _held_by_mapping(rows)
     if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
         return rows  # a set has no order
-    return [plain(_as_mapping(row)) for row in rows]
+    return [plain(as_mapping(row)) for row in rows]
 
 
 def _held_by_mapping(rows: Mapping[Any, Any]) -> Any:
@@ -440,9 +457,21 @@ def _held_by_mapping(rows: Mapping[Any, Any]) -> Any:
     lists = [column for column in columns.values() if isinstance(column, list)]
     records = [column for column in lists if column and isinstance(column[0], dict)]
     is_table = len(lists) == len(rows) and len({*map(len, lists)}) == 1
-    if is_table and (len(rows) > 1 or not records):
+    if is_table and len(records) < len(rows):  # all of them are several tables, or a single one
         return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
     return records[0] if len(records) == 1 else rows
+
+
+def tables_in(rows: Any) -> str:
+    """A part of a message, where a mapping has several tables, as a data set has its splits."""
+    parts = rows.items() if isinstance(rows, Mapping) else ()
+    tables = {str(name): held(part) for name, part in parts}
+    names = [
+        name
+        for name, part in tables.items()
+        if isinstance(part, list) and part and isinstance(part[0], dict)
+    ]
+    return f" of {len(names)} tables ({', '.join(names)})" if len(names) > 1 else ""
 
 
 def _is_by_number(cells: Any) -> bool:
@@ -464,11 +493,12 @@ def _with_its_index(rows: Any) -> Any:
     return rows
 
 
-def _as_mapping(row: Any) -> Any:
+def as_mapping(row: Any) -> Any:
     """A row as a mapping, where it is a named tuple or a series of named cells."""
     if hasattr(row, "_asdict"):
         return row._asdict()
-    if hasattr(row, "to_dict") and all(isinstance(label, str) for label in row.index):
+    labels = getattr(row, "index", None) if hasattr(row, "to_dict") else None
+    if labels is not None and all(isinstance(label, str) for label in labels):
         return row.to_dict()
     return row
 
