@@ -391,6 +391,10 @@ def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
     ("question,answer,gold", "column gold is not read; to read it: --fields reference=gold"),
     ("question, answer, reference", ""),
     ("question,answer,note", ""),
+    ("question,Answer,Confidence", "columns Answer, Confidence are not read; to read them: --fields answer=Answer confidence=Confidence"),
+    ("question,options,passage", "columns options, passage are not read; to read them: --fields choices=options context=passage"),
+    ("question,A,B", "columns A, B are not read; to read them: --fields choices=A choices=B"),
+    ("question,answer,is_correct", "column is_correct is not read; to read it: --fields correct=is_correct"),
 ])  # fmt: skip
 def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said, folder, capfd):
     Path("q.csv").write_text(f"{header}\nHow sure is Lima?,Lima,0.9\n")
@@ -428,6 +432,10 @@ def test_labels_may_be_numbers_and_of_numpy_or_pandas(labels):
     ('[{"question": "Capital of Peru?", "answer": "Lima"}]' * 10, "Capital of Peru.*: no such file of questions"),
     (pandas.DataFrame(ASKED).iloc[:0], "no questions"),
     ({"question": ["a?", "b?"], "reference": ["x"]}, "a single question is a list of one"),
+    (pandas.DataFrame(ASKED).iloc[0], "a single question is a list of one"),
+    (next(pandas.DataFrame(ASKED).itertuples(index=False)), "a single question is a list of one"),
+    (pandas.DataFrame(ASKED | {"picture": [b"x", b"y"]}), "question 1: the column 'picture' cannot be written as JSON"),
+    (pandas.DataFrame(ASKED | {("a", "b"): [1, 2]}), r"question 1: the column \('a', 'b'\) cannot be written as JSON"),
 ])  # fmt: skip
 def test_what_holds_no_rows_is_one_line(held, message):
     with pytest.raises(BadInput, match=message):

@@ -140,6 +140,10 @@ def confidence(
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
     if readout not in READOUTS:
         raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
+    for name, size in {"chunk": chunk, "batch_tokens": batch_tokens}.items():
+        if size < 1:
+            option = name.replace("_", "-")
+            raise BadInput(f"--{option} ({name}=) is {size}; expected a whole number, from 1 on")
     asked = brought.read(questions, fields, answers, labels, task, limit)
     known = [] if fit is None else brought.read(fit, fields, task=task)
     brought.complete(asked, known, equality, task)
@@ -263,9 +267,13 @@ def _rows(
             rows[row]["module"] = name
         elif "server" in source and name in BY_TEXT:
             rows[row]["module"] = BY_TEXT[name]
+    if not isinstance(settings, Mapping):
+        raise BadInput(f"settings is {settings!r}; expected {{'topk': {{'k': 2}}}}")
     for name, values in settings.items():
         if name not in rows:
             raise BadInput(f"settings: {name!r} is not among the methods: {', '.join(rows)}")
+        if not isinstance(values, Mapping):
+            raise BadInput(f"settings: {name} is {values!r}; expected its keys, such as {{'k': 2}}")
         rows[name] |= values
     return rows
 
@@ -680,13 +688,30 @@ def _thresholds(args: Any) -> tuple[float | None, float | None]:
     return args.threshold_for_risk, args.threshold_for_coverage
 
 
-def run(args):
-    if Path(args.out).resolve() == Path(args.questions).resolve():
-        raise BadInput(f"--out {args.out} is the input; name another file")
+def _check_outputs(args: Any) -> None:
+    """Raises BadInput for an output that would take the place of an input, or of the other output."""
+    taken = {
+        "the input": args.questions,
+        "the file of --fit": args.fit,
+        "the file of --calibration": args.calibration,
+    }
     writable(args.out)
+    for option, output in {"--out": args.out, "--metrics": args.metrics}.items():
+        for what, path in taken.items():
+            if output and path and Path(output).resolve() == Path(path).resolve():
+                raise BadInput(f"{option} {output} is {what}; name another file")
+        taken["the file of --out"] = args.out
+
+
+def run(args):
+    _check_outputs(args)
     args.methods = args.methods and [name.strip() for name in args.methods.split(",")]
     args.folder = args.folder or Path(args.out).with_suffix(".work")
     args.questions = brought.read(args.questions, args.fields, task=args.task, limit=args.limit)
+    if args.metrics is not None and not any(question.labelled for question in args.questions):
+        raise BadInput(
+            "--metrics needs answers known to be right or wrong; give some questions a reference"
+        )
     _check_decision(args, args.questions)
     parameters = inspect.signature(confidence).parameters
     table = confidence(**{name: value for name, value in vars(args).items() if name in parameters})

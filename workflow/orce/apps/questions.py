@@ -5,6 +5,7 @@
 import itertools
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -28,20 +29,29 @@ NUMERALS = {"1", "0", "1.0", "0.0"}
 # Names of columns that hold answers, references or confidences in the files of other programs, by
 # the key that would read them.
 ALIKE = {
-    "answer": "responses?|completions?|outputs?|predictions?|predicted|pred|reply|replies|resps"
+    "answer": "answers|responses?|completions?|outputs?|predictions?|predicted|pred|reply|replies|resps"
     "|generations?|generated_text|model_answer|model_output|samples|sampled_answers",
-    "reference": "targets?|golds?|golden|gold_answer|label|ground_?truth|truth|expected|solution"
-    "|(expected|right|true)_answer|correct_answers?|accepted|accepted_answers|ideal",
+    "reference": "references|targets?|golds?|golden|gold_answer|label|ground_?truth|truth|expected"
+    "|solution|(expected|right|true)_answer|correct_answers?|accepted|accepted_answers|ideal",
+    "correct": "is_correct|was_correct|judge?ments?|verdict|right",
     "confidence": "confidences|confidence_score|conf|certainty|prob|probability|score|sure|p_correct",
     "question": "questions|prompts?|query|input|instruction|problem",
+    "choices": "options|candidates|alternatives|answer_choices|endings|[a-d]|option_?[a-d1-4]",
+    "context": "passage|paragraph|background",
 }
 REFERENCES = {"reference", "references"}
 # The keys of a record that are read; a table keeps the others as they are.
 KEYS = {
     "id", "question", "context", "choices", "labels", "answer_is", "correct", "confidence", "equality", *REFERENCES, *GIVEN,
 }  # fmt: skip
+# Keys of a record that its task reads.
+READ_BY_TASKS = {"answer_pattern", "answer_marks"}
 # The keys that stand for the same: where one is read, a column that is like it is no loss.
-SAME = {"answer": GIVEN, "reference": REFERENCES | {"correct"}}
+SAME = {
+    "answer": GIVEN,
+    "reference": REFERENCES | {"correct"},
+    "correct": REFERENCES | {"correct"},
+}
 
 
 def read(
@@ -62,6 +72,8 @@ def read(
         return questions  # by the command line
     if limit is not None and limit < 1:
         raise BadInput(f"--limit (limit=) is {limit}; expected a number of questions, from 1 on")
+    if fields is not None:
+        _check_fields(fields, task)
     rows = _rows(questions)
     if not rows:
         raise BadInput(
@@ -74,15 +86,31 @@ def read(
         _question(row, answer, label, fields, task)
         for row, answer, label in itertools.islice(zip(rows, given, known, strict=True), limit)
     ]
-    _refuse_words(asked, known)
+    _refuse_words(asked, None if labels is None else known)
     _say_unread(asked)
     return asked
+
+
+def _check_fields(fields: Any, task: str | None) -> None:
+    """Raises BadInput for a name that is none of the keys, which would be read by nothing."""
+    names = [*fields] if isinstance(fields, Mapping) else [fields]
+    columns = [fields[name] for name in names] if isinstance(fields, Mapping) else [None]
+    if not all(isinstance(column, str | list) for column in columns):
+        raise BadInput(
+            f"fields is {short(fields)}; expected the name of a column for each key: {{'question': 'prompt'}}"
+        )
+    unknown = [name for name in names if name not in KEYS | READ_BY_TASKS]
+    if unknown and not str(task).endswith(".py"):
+        hint = did_you_mean(str(unknown[0]), KEYS)
+        raise BadInput(
+            f"--fields (fields=): unknown key {unknown[0]!r}; {hint}Keys are {', '.join(sorted(KEYS))}"
+        )
 
 
 def _rows(questions: Any) -> list[tables.Row]:
     """(where, row) of each question; where: for messages."""
     if not isinstance(questions, str | Path):
-        held = tables.held(questions)
+        held = questions if _is_one(questions) else tables.held(questions)
         if not isinstance(held, list):
             raise BadInput(
                 f"questions is {short(questions)}; a single question is a list of one, and several are "
@@ -94,6 +122,12 @@ def _rows(questions: Any) -> list[tables.Row]:
     if os.path.isdir(questions):
         raise BadInput(f"{questions}: is a folder; name the file of questions in it")
     raise BadInput(f"{short(str(questions))}: no such file of questions{_meant(str(questions))}")
+
+
+def _is_one(questions: Any) -> bool:
+    """Whether this is one row of a data frame, or a named tuple: its cells are no questions."""
+    row = tables.as_mapping(questions)
+    return row is not questions and isinstance(row.get("question"), str)
 
 
 def _meant(questions: str) -> str:
@@ -129,6 +163,11 @@ def _question(
     where = row[0]
     record = _record(row, fields)
     if isinstance(answer, dict):
+        if GIVEN.isdisjoint(answer):
+            raise BadInput(
+                f"{where}: answers has {', '.join(map(str, answer))}; "
+                "expected a text, a list of texts, or a mapping with 'answer' or 'answers'"
+            )
         record |= answer
     elif isinstance(answer, list):
         record["answers"] = answer or [None]
@@ -150,6 +189,7 @@ def _question(
         judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
         raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
     _check_confidence(where, record)
+    _check_cells(where, record)
     question = question_of_record(where, record, task)
     if task == "choice" and not question.options:
         raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
@@ -208,6 +248,19 @@ def _check_confidence(where: str, record: Record) -> None:
     tables.probability(where, confidence)
 
 
+def _check_cells(where: str, record: Record) -> None:
+    """Raises BadInput for a cell that a line of JSON cannot hold, as of a picture's bytes."""
+    for name, cell in record.items():
+        if isinstance(name, str) and isinstance(cell, str | int | float | None):
+            continue
+        try:
+            files.to_line({name: cell})
+        except (TypeError, ValueError) as error:
+            raise BadInput(
+                f"{where}: the column {name!r} cannot be written as JSON ({error}); leave it out"
+            ) from None
+
+
 def _take_its_own_answer(question: Question) -> None:
     """Let `answer` be the greedy one where it stands beside `answers`: its user is given this one.
 
@@ -231,21 +284,25 @@ def judges_one(question: Question) -> bool:
     return question.greedy[1] is not None and not isinstance(question.more.get("correct"), list)
 
 
-def _refuse_words(asked: list[Question], labels: list[Any]) -> None:
-    """Raises BadInput if labels are words or numerals for right and wrong, which would be accepted
-    answers that no answer equals.
+def _refuse_words(asked: list[Question], labels: list[Any] | None) -> None:
+    """Raises BadInput if labels, or the accepted answers of a column, are words or numerals for
+    right and wrong: no answer would equal them.
     """
-    words = {label.strip().casefold() for label in labels if isinstance(label, str)}
-    if not words or asked[0].samples is None:
+    is_column = labels is None
+    cells = [text for question in asked for text in question.reference] if is_column else labels
+    words = {cell.strip().casefold() for cell in cells or [] if isinstance(cell, str)}
+    if asked[0].samples is None or not (words <= WORDS or words <= NUMERALS):
+        return
+    if len(words) < 1 + is_column:  # one word alone may be the answer to every question
         return
     texts = str([(question.samples, question.greedy) for question in asked]).casefold()
     said = set(re.findall(r"\w+", texts))
-    are_words = words <= WORDS and words.isdisjoint(said)
-    are_numerals = words <= NUMERALS and not re.search(r"\d", texts)
-    if are_words or are_numerals:
-        listed = ", ".join(sorted(words))
+    if words.isdisjoint(said) and (words <= WORDS or not re.search(r"\d", texts)):
+        what = f"{asked[0].where}: references" if is_column else "labels"
+        remedy = "; name their column: --fields correct=COLUMN (fields=)" if is_column else ""
         raise BadInput(
-            f"labels are {listed}, which no answer says; judgements of answers are True and False"
+            f"{what} are {', '.join(sorted(words))}, which no answer says; "
+            f"judgements of answers are True and False{remedy}"
         )
 
 
@@ -271,7 +328,7 @@ def _say_unread(asked: list[Question]) -> None:
 def _is_like(key: str, column: Any) -> bool:
     """Whether other programs call a column of this key so."""
     name = re.sub(r"[\s-]+", "_", str(column).strip().casefold())
-    return re.fullmatch(ALIKE[key], name) is not None
+    return re.fullmatch(f"{key}|{ALIKE[key]}", name) is not None
 
 
 def complete(

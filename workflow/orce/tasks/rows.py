@@ -131,7 +131,10 @@ def question_of_record(where: str, record: Record, task: str | None = None) -> Q
     if accepted and not all(item in accepted for item in list_or_empty(record.get("reference"))):
         both = "it has a reference and other references"
         raise BadInput(f"{where}: {both}; keep one of the two keys")
-    asked.id = written(record.get("id"))
+    if not is_blank(record.get("id")):
+        asked.id = written(record["id"])
+        if asked.id is None:
+            raise BadInput(f"{where}: id is {short(record['id'])}; expected a text or a number")
     asked.text = record.get("question", "")
     if not is_blank(record.get("context")):
         asked.context = written(record["context"])
