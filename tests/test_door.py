@@ -412,6 +412,18 @@ def test_fields_leave_other_columns_and_name_several(folder):
     assert line["correct"] and line["confidence"] == {"given": 0.5}
 
 
+def test_a_wrong_answer_by_its_own_label_is_not_compared_with_the_reference(folder):
+    Path("q.csv").write_text("question,answer,reference,correct,confidence\nCapital?,Lima,Lima,no,0.5\n")
+    code, said = called(main, ["measure", "q.csv", "--out", "o.jsonl"])
+    assert code == 0 and "accuracy 0.0000" in said and "contain" not in said
+
+
+@pytest.mark.parametrize("text", ["{topk: {k: 2}}", "[1]"])
+def test_settings_that_are_no_json_are_refused_with_an_example(text, folder):
+    code, said = called(main, ["measure", "q.csv", "--settings", text, "--out", "o.jsonl"])
+    assert code == 2 and f"{text!r}: expected a JSON object, for example" in said
+
+
 def test_a_mapping_of_one_column_is_a_table_too():
     table = orce.confidence(None, {"question": ASKED["question"]}, ["agreement"], answers=ANSWERS)
     assert [record["question"] for record in table] == ASKED["question"]
@@ -432,6 +444,8 @@ def test_labels_may_be_numbers_and_of_numpy_or_pandas(labels):
     ('[{"question": "Capital of Peru?", "answer": "Lima"}]' * 10, "Capital of Peru.*: no such file of questions"),
     (pandas.DataFrame(ASKED).iloc[:0], "no questions"),
     ({"question": ["a?", "b?"], "reference": ["x"]}, "a single question is a list of one"),
+    ({"train": ROWS, "test": ROWS}, r"of 2 tables \(train, test\); a single question"),
+    (datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:1])}), r"of 2 tables \(train, test\)"),
     (pandas.DataFrame(ASKED).iloc[0], "a single question is a list of one"),
     (next(pandas.DataFrame(ASKED).itertuples(index=False)), "a single question is a list of one"),
     (pandas.DataFrame(ASKED | {"picture": [b"x", b"y"]}), "question 1: the column 'picture' cannot be written as JSON"),

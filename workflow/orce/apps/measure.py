@@ -57,6 +57,7 @@ OPTION_OF = {
     "answers.max_tokens": "max_tokens",
     "seed": "seed",
     "engine": "engine",
+    f"models.{MODEL}.source": "model",
     f"models.{MODEL}.template_kwargs": "template_kwargs",
     f"models.{MODEL}.shots": "shots",
     "methods": "settings",
@@ -140,10 +141,6 @@ def confidence(
         raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
     if readout not in READOUTS:
         raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
-    for name, size in {"chunk": chunk, "batch_tokens": batch_tokens}.items():
-        if size < 1:
-            option = name.replace("_", "-")
-            raise BadInput(f"--{option} ({name}=) is {size}; expected a whole number, from 1 on")
     asked = brought.read(questions, fields, answers, labels, task, limit)
     known = [] if fit is None else brought.read(fit, fields, task=task)
     brought.complete(asked, known, equality, task)
@@ -479,6 +476,9 @@ def _choose_device(config: Config, device: str | None, dtype: Any, judged: bool)
 @contextlib.contextmanager
 def _speed(**fast: int) -> Iterator[None]:
     """Let the stages compute so much together; what the environment says about the rest stays."""
+    for name, size in fast.items():
+        if size < 1:
+            raise BadInput(f"{name} is {size}; expected a whole number, from 1 on")
     before = os.environ.get(process.SPEED)
     speed = {kind: process.speed(kind) | fast for kind in ("answers", "confidence")}
     os.environ[process.SPEED] = json.dumps(speed)
@@ -604,7 +604,9 @@ def _hints(
     if 0 < len(labelled) < len(table):
         yield f"{len(labelled)} of {len(table)} questions have a label: metrics are of these"
     if task == "qa":
-        yield from _contains_hint(labelled)
+        # a label beside an answer is not compared with it
+        judged = {name for name, sample in samples.items() if sample.get("judged")}
+        yield from _contains_hint([pair for pair in labelled if pair[0]["id"] not in judged])
     if run.config.grading is None and BY_MEANING.intersection(below):
         answers = [(samples[example["id"]]["answers"], example) for example in examples]
         if all_apart(answers, tasks.get(task)):
@@ -660,7 +662,12 @@ def add_arguments(parser):
 
 
 def _check_decision(args: Any, asked: list[Question]) -> None:
-    """Raises BadInput, before a model is asked, for a threshold that cannot be chosen."""
+    """Raises BadInput, before a model is asked, for metrics or a threshold that cannot be."""
+    has_labels = any(question.labelled for question in asked)
+    if args.metrics is not None and not has_labels:
+        raise BadInput(
+            "--metrics needs answers known to be right or wrong; give some questions a reference"
+        )
     if _thresholds(args) == (None, None):
         if args.by is not None or args.calibration is not None:
             raise BadInput(
@@ -676,7 +683,7 @@ def _check_decision(args: Any, asked: list[Question]) -> None:
         rows = [*_rows(names, {}, source, has_judge=args.judge is not None), JUDGE]
         labelled_records(Path(args.calibration), args.by or rows[0])
         return
-    if args.threshold_for_risk is not None and not any(question.labelled for question in asked):
+    if args.threshold_for_risk is not None and not has_labels:
         raise BadInput(
             "--threshold-for-risk is chosen on questions with a reference, and none has one; "
             "give some of them references, or --calibration FILE"
@@ -696,6 +703,8 @@ def _check_outputs(args: Any) -> None:
         "the file of --calibration": args.calibration,
     }
     writable(args.out)
+    if args.metrics and Path(args.metrics).is_dir():
+        raise BadInput(f"--metrics {args.metrics} is a folder; name a file in .json")
     for option, output in {"--out": args.out, "--metrics": args.metrics}.items():
         for what, path in taken.items():
             if output and path and Path(output).resolve() == Path(path).resolve():
@@ -708,10 +717,6 @@ def run(args):
     args.methods = args.methods and [name.strip() for name in args.methods.split(",")]
     args.folder = args.folder or Path(args.out).with_suffix(".work")
     args.questions = brought.read(args.questions, args.fields, task=args.task, limit=args.limit)
-    if args.metrics is not None and not any(question.labelled for question in args.questions):
-        raise BadInput(
-            "--metrics needs answers known to be right or wrong; give some questions a reference"
-        )
     _check_decision(args, args.questions)
     parameters = inspect.signature(confidence).parameters
     table = confidence(**{name: value for name, value in vars(args).items() if name in parameters})

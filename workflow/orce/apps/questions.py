@@ -93,13 +93,12 @@ def read(
 
 def _check_fields(fields: Any, task: str | None) -> None:
     """Raises BadInput for a name that is none of the keys, which would be read by nothing."""
-    names = [*fields] if isinstance(fields, Mapping) else [fields]
-    columns = [fields[name] for name in names] if isinstance(fields, Mapping) else [None]
+    columns = fields.values() if isinstance(fields, Mapping) else [None]
     if not all(isinstance(column, str | list) for column in columns):
         raise BadInput(
             f"fields is {short(fields)}; expected the name of a column for each key: {{'question': 'prompt'}}"
         )
-    unknown = [name for name in names if name not in KEYS | READ_BY_TASKS]
+    unknown = [name for name in fields if name not in KEYS | READ_BY_TASKS]
     if unknown and not str(task).endswith(".py"):
         hint = did_you_mean(str(unknown[0]), KEYS)
         raise BadInput(
@@ -113,7 +112,7 @@ def _rows(questions: Any) -> list[tables.Row]:
         held = questions if _is_one(questions) else tables.held(questions)
         if not isinstance(held, list):
             raise BadInput(
-                f"questions is {short(questions)}; a single question is a list of one, and several are "
+                f"questions is {short(questions)}{tables.tables_in(held)}; a single question is a list of one, and several are "
                 "a list, a data frame, a mapping of columns or the path of a file"
             )
         return [(f"question {number}", question) for number, question in enumerate(held, 1)]
@@ -189,8 +188,8 @@ def _question(
         judged = f"correct is {short(record['correct'])}; true and false grade given answers, and none is given"
         raise BadInput(f"{where}: {judged}; an accepted answer is a reference")
     _check_confidence(where, record)
-    _check_cells(where, record)
     question = question_of_record(where, record, task)
+    _check_cells(where, record)
     if task == "choice" and not question.options:
         raise BadInput(f"{where}: task choice shows options, and it has no 'choices'")
     _take_its_own_answer(question)

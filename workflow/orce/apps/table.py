@@ -228,6 +228,10 @@ def labelled_records(path: Path, method: str) -> Labelled:
             confidence = confidence[method]
         confidence = tables.probability(where, tables.judgement(confidence))
         pairs.append((confidence, bool(correct)))
+    if not pairs:
+        raise BadInput(
+            f"{path}: no record has 'correct', true or false; it has {', '.join(record)}"
+        )
     return pairs
 
 

@@ -12,7 +12,16 @@ import re
 import types
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import msgspec
 import yaml
@@ -259,6 +268,12 @@ def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = N
         (option for option in alternatives(kind) if is_struct(option) or is_named_mapping(option)),
         None,
     )
+    if is_typeddict(kind) and isinstance(value, dict):
+        kinds = get_type_hints(kind, include_extras=True)
+        for name in value:
+            if name not in kinds:
+                raise unknown_key(key, name, [*kinds])
+        return {name: convert(cell, kinds[name], f"{key}.{name}") for name, cell in value.items()}
     if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, owner)
     if not is_struct(inner):

@@ -149,12 +149,12 @@ def weights_folder(text: str) -> str:
 
 
 def json_object(text: str) -> dict[str, Any]:
-    value = json.loads(text)
-    if not isinstance(value, dict):
-        raise argparse.ArgumentTypeError(
-            'expected a JSON object, for example {"enable_thinking": false}'
-        )
-    return value
+    with contextlib.suppress(ValueError):
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return value
+    example = '{"enable_thinking": false}'
+    raise argparse.ArgumentTypeError(f"{text!r}: expected a JSON object, for example {example}")
 
 
 def unwrap_annotation(kind: Any) -> tuple[Any, Any]:
@@ -414,6 +414,8 @@ def near_miss_report(records: Sequence[Sample], examples: list[Example], task: T
     wrong = 0
     near = 0
     for record, example in zip(records, examples, strict=True):
+        if record.judged is True:  # by its own label
+            continue
         for answer, right in zip(record.answers, record.correct, strict=True):
             if answer is not None and not right:
                 wrong += 1
