@@ -131,15 +131,14 @@ def question_of_record(where: str, record: Record, task: str | None = None) -> Q
     if accepted and not all(item in accepted for item in list_or_empty(record.get("reference"))):
         both = "it has a reference and other references"
         raise BadInput(f"{where}: {both}; keep one of the two keys")
-    if not is_blank(record.get("id")):
-        asked.id = written(record["id"])
-        if asked.id is None:
-            raise BadInput(f"{where}: id is {short(record['id'])}; expected a text or a number")
     asked.text = record.get("question", "")
-    if not is_blank(record.get("context")):
-        asked.context = written(record["context"])
-        if asked.context is None:
-            raise BadInput(f"{where}: context is {short(record['context'])}; expected a text")
+    for name in ("id", "context"):
+        if not is_blank(record.get(name)):
+            text = written(record[name])
+            if text is None:
+                expected = "expected a text or a number"
+                raise BadInput(f"{where}: {name} is {short(record[name])}; {expected}")
+            setattr(asked, name, text)
     key = "reference" if record.get("references") is None else "references"
     return _with_reference(asked, record, key, {"answer_is": record.get("answer_is")}, task)
 
