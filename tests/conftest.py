@@ -170,7 +170,7 @@ def program(*words, cwd=None, check=False, **environment) -> subprocess.Complete
 
 def prompts_words(options, out, split="test") -> list[str]:
     """The command that freezes the questions of a split into `out`."""
-    from orce.config.picking import to_argument
+    from orce.settings.stage import to_argument
 
     chosen, manifest = to_argument(options), Path(out).with_suffix(".manifest.json")
     return ["prompts", "--settings", chosen, "--split", split, "--out", str(out), "--manifest", str(manifest)]

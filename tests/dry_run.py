@@ -19,6 +19,7 @@ from orce.__main__ import main
 from orce.apps.planned import Command, commands, in_order
 from orce.config import check, picking
 from orce.settings.schema import Config
+from orce.settings.stage import to_argument
 
 
 def called(main: Callable[[list[str]], int | None], words: list[str]) -> tuple[int, str]:
@@ -75,7 +76,7 @@ def make(folder: Path, config: dict, *targets: str) -> list[Command]:
 
 def run(folder: Path, config: Config, planned: list[Command]) -> None:
     """Run planned commands in this process: what a job takes to start costs more than the tests' models."""
-    fast = {"ORCE_SPEED": picking.to_argument(picking.speed_settings(config))}
+    fast = {"ORCE_SPEED": to_argument(picking.speed_settings(config))}
     with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
         for command in in_order(planned):
             assert main(command.words) == 0, command

@@ -26,6 +26,7 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.llm.engines import openai, replies
 from orce.settings.schema import Config
+from orce.settings.stage import to_argument
 
 SECRET = "sk-hosted-0123456789"
 FULL = {"prompt_tokens": 40, "completion_tokens": 3, "total_tokens": 43}
@@ -137,7 +138,7 @@ def run(tmp_path, monkeypatch, capfd, direct):
             sample = [
                 "sample",
                 "--settings",
-                picking.to_argument(stages.pick_settings("sample", config, "towns", "api")),
+                to_argument(stages.pick_settings("sample", config, "towns", "api")),
             ]
             code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
             said = capfd.readouterr().err

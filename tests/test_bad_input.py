@@ -22,10 +22,10 @@ from snakemake import cli
 
 from orce import __main__ as steps
 from orce import stages
-from orce.config import picking
 from orce.errors import BadInput
 from orce.runtime import lease
 from orce.settings import load
+from orce.settings.stage import to_argument
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
 MMLU = copy.deepcopy(PAPER)
@@ -101,7 +101,7 @@ def source(message, task, files, splits=None, where=None):
 
 
 def words(step, chosen, more) -> list[str]:
-    return [step, *(["--settings", picking.to_argument(chosen)] if chosen else []), *more.split()]
+    return [step, *(["--settings", to_argument(chosen)] if chosen else []), *more.split()]
 
 
 def prompts(task, source, splits) -> list[str]:

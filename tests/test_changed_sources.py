@@ -15,6 +15,7 @@ from test_workflow import job_counts
 from orce import stages
 from orce.artefacts import files
 from orce.config import picking
+from orce.settings.stage import to_mapping
 
 pytestmark = pytest.mark.slow
 
@@ -157,4 +158,4 @@ def test_settings_without_local_sources_are_what_they_were():
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     for step in ("sample", "sft", "dpo", "candidates"):
         found = stages.pick_settings(step, typed(config), "mmlu", "llama3-8b")
-        assert picking.with_contents(found) == found
+        assert picking.with_contents(found) == to_mapping(found)

@@ -22,7 +22,7 @@ from orce.config import check as configuration
 from orce.config import picking
 from orce.errors import BadInput
 from orce.settings import load
-from orce.settings.stage import to_mapping
+from orce.settings.stage import to_argument, to_mapping
 from orce.tasks.examples import split_slices
 
 
@@ -147,7 +147,7 @@ def test_the_prompt_of_training_and_evaluation_is_one():
         stages.pick_settings("candidates", typed(PAPER), "mmlu", "qwen3-8b"),
         stages.pick_settings("state", typed(PAPER), "mmlu", "qwen3-8b", "orce"),
     ]
-    assert len({picking.to_argument(step.model) for step in steps}) == 1
+    assert len({to_argument(step.model) for step in steps}) == 1
     assert steps[0].model.template_kwargs == {"enable_thinking": False}
 
 

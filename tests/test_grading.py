@@ -28,6 +28,7 @@ from orce.config import picking
 from orce.errors import BadInput
 from orce.given import records as given_records
 from orce.given.grading import ByMeaning, grade_form
+from orce.settings.stage import to_argument
 from orce.stages import likelihoods, state
 
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
@@ -101,7 +102,7 @@ def command(config: dict, place) -> list[str]:
 
     def words(stage: str, *options: str) -> list[str]:
         chosen = picking.with_contents(stages.pick_settings(stage, known, "towns", "api"))
-        named = ["--settings", picking.to_argument(chosen), "--prompts", f"test={frozen}"]
+        named = ["--settings", to_argument(chosen), "--prompts", f"test={frozen}"]
         return [stage.replace("_", "-"), *named, *options]
 
     def out(name: str) -> list[str]:

@@ -32,7 +32,7 @@ import orce
 from orce import methods, stages
 from orce.__main__ import main
 from orce.artefacts import files, store
-from orce.config import layout, picking
+from orce.config import layout
 from orce.errors import BadInput
 from orce.judge.judge import AsGiven
 from orce.judge.reader import TransformersReader
@@ -43,7 +43,7 @@ from orce.llm.reading import Scorer
 from orce.reports import figures
 from orce.runtime import process
 from orce.settings import load
-from orce.settings.stage import Source
+from orce.settings.stage import Source, to_argument
 from orce.stages.figures import REPORTED
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
@@ -84,7 +84,7 @@ def run(tmp_path, monkeypatch):
         config = PAPER | {"tables": {"mine": {"kind": "main", "dataset": "logiqa", "models": ["qwen3-8b"]}}}
         config["tables"]["mine"] |= {"methods": {"vanilla": label, "orce": "ORCE"}, "caption": f"On {label}."}
         config["models"] = PAPER["models"] | {"qwen3-8b": PAPER["models"]["qwen3-8b"] | {"label": label}}
-        options = picking.to_argument(stages.pick_settings("tables", typed(config), "mine"))
+        options = to_argument(stages.pick_settings("tables", typed(config), "mine"))
         paths = layout.metrics_paths(typed(config).tables["mine"], methods.of(typed(config)))
         for path in paths:
             store.write_object(path, metrics() | {"provenance": record})

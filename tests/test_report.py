@@ -32,7 +32,6 @@ from orce.artefacts import files, store
 from orce.artefacts.records import Candidate
 from orce.config import layout
 from orce.config.check import read_config
-from orce.config.picking import to_argument
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
@@ -40,7 +39,7 @@ from orce.metrics.summary import Stated
 from orce.reports import figures
 from orce.runtime import preflight
 from orce.settings import load
-from orce.settings.stage import CellPicture, Pictures, parse_argument, to_mapping
+from orce.settings.stage import CellPicture, Pictures, parse_argument, to_argument, to_mapping
 from orce.stages import metrics_csv, prompts
 from orce.stages.figures import KINDS, FiguresSettings
 

@@ -17,6 +17,7 @@ from orce.__main__ import main
 from orce.artefacts import files, store
 from orce.config import picking
 from orce.config.check import read_config
+from orce.settings.stage import to_argument
 from orce.stages import tune
 
 
@@ -321,7 +322,7 @@ def test_the_lowest_trial_is_chosen_and_written_as_a_configuration(tuned):
         for cell in ("a", "b")
         for i, name in enumerate(names)
     ]
-    options = picking.to_argument(tune.TuneSettings.of(config))
+    options = to_argument(tune.TuneSettings.of(config))
     assert main(["tune", "--settings", options, "--confidences", *paths, "--out", "tuned.yaml"]) == 0
     assert yaml.safe_load((tuned / "tuned.yaml").read_text()) == {"dpo": picking.trials(config)[names[2]]}
     again = read_config(["config.yaml", "grid.yaml", "tuned.yaml"])

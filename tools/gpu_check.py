@@ -43,7 +43,7 @@ from orce.methods.method import DEPTHS
 from orce.reports import provenance
 from orce.runtime import lease, machine
 from orce.runtime.process import SPEED, say
-from orce.settings.stage import to_mapping
+from orce.settings.stage import to_argument, to_mapping
 from orce.stages import convert_model
 from orce.tasks import judge_prompt
 from orce.training import common, dpo, sft, tokenized_brier
@@ -85,7 +85,7 @@ class Check:
         self.config, self.small, self.work, self.engines, self.gpu, self.pair = config, small, work, engines, gpu, pair
         self.results, self.limits, self.task = list[Result](), LIMITS[config.dtype], tasks.get(TASK)
         self.questions, self.prompts = self.asked(EXAMPLES if gpu else FEW)
-        os.environ[SPEED] = picking.to_argument(picking.speed_settings(config))
+        os.environ[SPEED] = to_argument(picking.speed_settings(config))
 
     def asked(self, count: int) -> tuple[list, list]:
         """Questions of many lengths, and the confidence LLM's prompts of them: every second answer is wrong."""

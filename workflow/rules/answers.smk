@@ -120,7 +120,7 @@ rule surrogate:
     params:
         seed=CONFIG.seed,
         reasoning=lambda wildcards: "--reasoning" if reads_reasoning(wildcards.dataset) else "",
-        settings=lambda wildcards: picking.to_argument(
+        settings=lambda wildcards: to_argument(
             {"seed": CONFIG.seed} | ({"reasoning": True} if reads_reasoning(wildcards.dataset) else {})
         ),
     message:

@@ -26,7 +26,7 @@ from orce.settings import load
 from orce.config.cells import Cell, reward_and_round, round_folder, round_start
 from orce.errors import BadInput, printable
 from orce.runtime import preflight
-from orce.settings.stage import PAPER
+from orce.settings.stage import PAPER_REWARD, to_argument
 
 
 def refuse(error):
@@ -84,7 +84,7 @@ wildcard_constraints:
 # changing them reruns nothing.
 EXPORTED = (
     f"export PATH={quote(interpreter)}:$PATH PYTHONPATH={quote(library)} PYTHONUNBUFFERED=1"
-    f" ORCE_SPEED={quote(picking.to_argument(picking.speed_settings(CONFIG)))} ORCE_FETCHED=; "
+    f" ORCE_SPEED={quote(to_argument(picking.speed_settings(CONFIG)))} ORCE_FETCHED=; "
 )
 shell.prefix(
     "set -euo pipefail; "
@@ -125,8 +125,8 @@ def settings_of(stage, *names):
 
 
 def as_json(chosen):
-    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if picking.is_converted(CONFIG.models[name])]
-    return picking.to_argument(picking.with_contents(chosen, made=made_by_a_rule))
+    made_by_a_rule = [f"results/models/{name}" for name in CONFIG.models if "package" in CONFIG.models[name].source]
+    return to_argument(picking.with_contents(chosen, made=made_by_a_rule))
 
 
 def shard_of(number):
@@ -352,7 +352,7 @@ def trials(wildcards):
             need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"
             raise BadInput(f"config: datasets.{dataset}.splits: {need}")
     folders = [cell.folder for cell in sorted(cells)]
-    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER, trial=picking.trials(CONFIG))
+    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER_REWARD, trial=picking.trials(CONFIG))
 
 
 PICTURES = stages.pick_settings("figures", CONFIG)

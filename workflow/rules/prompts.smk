@@ -16,7 +16,7 @@ rule convert_model:
     params:
         package=lookup("models/{model}/source/package", within=config),
         file=lookup("models/{model}/source/file", within=config),
-        settings=lambda wildcards: picking.to_argument(CONFIG.models[wildcards.model].source),
+        settings=lambda wildcards: to_argument(CONFIG.models[wildcards.model].source),
     message:
         "Convert the weights of {wildcards.model}"
     shell:
@@ -38,7 +38,7 @@ rule fetch:
         mem_mb=8000,
         runtime=60,
     params:
-        settings=lambda wildcards: picking.to_argument(CONFIG.models[wildcards.model].source),
+        settings=lambda wildcards: to_argument(CONFIG.models[wildcards.model].source),
     message:
         "Fetch the weights of {wildcards.model}"
     shell:
@@ -84,7 +84,7 @@ rule overlap:
         runtime=60,
     params:
         task=lambda wildcards: CONFIG.datasets[wildcards.dataset].task,
-        settings=lambda wildcards: picking.to_argument({"task": CONFIG.datasets[wildcards.dataset].task}),
+        settings=lambda wildcards: to_argument({"task": CONFIG.datasets[wildcards.dataset].task}),
     message:
         "Look for training questions in the test set of {wildcards.dataset}"
     shell:

@@ -5,7 +5,7 @@ path.
 from typing import NamedTuple
 
 from orce.artefacts.store import RESULTS
-from orce.settings.stage import PAPER
+from orce.settings.stage import PAPER_REWARD
 
 UNGRADED = "ungraded-"  # begins the name of samples that a grader has yet to grade
 
@@ -68,4 +68,4 @@ def reward_and_round(name: str) -> tuple[str, int | None]:
     if name.startswith("round"):
         number, reward, _ = name.removeprefix("round").split("/")
         return reward, int(number) - 1
-    return name.removeprefix("dpo").removeprefix("-") or PAPER, None
+    return name.removeprefix("dpo").removeprefix("-") or PAPER_REWARD, None

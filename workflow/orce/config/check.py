@@ -9,7 +9,7 @@ import difflib
 import importlib.util
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -45,10 +45,12 @@ from orce.tasks.examples import SHOWN
 from orce.tasks.sources import split_file
 
 PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
+READERS = {"qa": qa, "choice": choice}  # tasks that read any source, by the keys of its dataset
 OURS = (  # fields of a request that the package sets
     "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
 )  # fmt: skip
-# The last word of a name whose value is secret, and names with such a word whose values are not.
+# The last word of a key whose value is secret, and the last two words of such keys whose values are
+# not.
 SECRET = re.compile(
     r"(?:api)?key|token|secrets?|passw(?:or)?d|passphrase|credentials?|auth|authorization|bearer|cookies?|headers?"
 )
@@ -106,6 +108,24 @@ def check(config: dict[str, Any]) -> Config:
 
 
 def _problems(config: Config) -> Iterator[str]:
+    yield from _names(config)
+    for name in config.datasets:
+        yield from _dataset(name, config)
+    for name in config.models:
+        yield from _model(name, config)
+    yield from _grading(config)
+    registry = methods.of(config)
+    _import_own_methods(config, registry)
+    yield from _methods(config, registry)
+    yield from _pictures(config.tables.values())
+    for name, table in config.tables.items():
+        yield from _table(f"tables.{name}", table, config, registry)
+    yield from _training(config, registry)
+    yield from _texts(config, registry)
+
+
+def _names(config: Config) -> Iterator[str]:
+    """What the checks of a part rely on: an engine, GPUs, tables and test splits that there are."""
     for section, reserved in RESERVED.items():
         for name in getattr(config, section).keys() & reserved:
             yield f"{section}.{name}: {name!r} is what a run itself writes under results/; choose another name"
@@ -120,31 +140,12 @@ def _problems(config: Config) -> Iterator[str]:
     for name, dataset in config.datasets.items():
         if "test" not in dataset.splits:
             yield f"datasets.{name}.splits: no test split; the tables are made from it"
-    for name in config.datasets:
-        yield from _dataset(f"datasets.{name}", name, config)
-    for name in config.models:
-        yield from _model(f"models.{name}", name, config)
-    yield from _grading(config)
-    registry = methods.of(config)
-    _own_methods(config, registry)
-    yield from _methods(config, registry)
-    pictured: dict[str, str] = {}
-    for table in config.tables.values():
-        for model in table.models:
-            cell = f"{table.dataset}/{model}"
-            other = pictured.setdefault(f"{table.dataset}-{model}", cell)
-            if other != cell:
-                same = "would write the same pictures; rename one of the four"
-                yield f"tables: the cells {other} and {cell} {same}"
-    for name, table in config.tables.items():
-        yield from _table(f"tables.{name}", table, config, registry)
-    yield from _training(config, registry)
-    yield from _texts(config, registry)
 
 
 def _twice(key: str, names: list[str]) -> Iterator[str]:
-    if twice := [name for name in names if names.count(name) > 1]:
-        yield f"{key}: names {twice[0]!r} twice"
+    for name in names:
+        if names.count(name) > 1:
+            yield f"{key}: names {name!r} twice"
 
 
 @contextlib.contextmanager
@@ -156,23 +157,20 @@ def _at(key: str) -> Iterator[None]:
         raise BadInput(f"config: {key}: {explain(error)}") from None
 
 
-def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
-    dataset = config.datasets[name]
+def _dataset(name: str, config: Config) -> Iterator[str]:
+    key = f"datasets.{name}"
     datasets = config.datasets
-    source = config.datasets[name].confidence_from
+    dataset = datasets[name]
     with _at(f"{key}.task"):
         task = tasks.get(dataset.task)
     yield from _columns(key, dataset, task)
-    trains = [trained for trained in datasets if datasets[trained].confidence_from is None]
-    if source not in (None, *trains):
-        yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trains)}"
+    source = dataset.confidence_from
+    trained = [other for other in datasets if datasets[other].confidence_from is None]
+    if source not in (None, *trained):
+        yield f"{key}.confidence_from: {source!r} is not a dataset that is trained on; they are {', '.join(trained)}"
     yield from _splits(key, dataset)
-    judged_by = source or name
-    fit = dataset.calibrate_on
-    if fit is not None and (fit not in datasets or datasets[fit].confidence_from != judged_by):
-        yield f"{key}.calibrate_on: {fit!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
-    elif fit is not None and _tests(datasets[fit]) == _tests(dataset):
-        yield f"{key}.calibrate_on: {fit!r} has the test questions of this dataset; name another split of the source"
+    judged_by = picking.training_dataset(config, name)
+    yield from _calibration(key, dataset, judged_by, datasets)
     for cut, spec in picking.training_splits(config, name).items():
         split = cut.removeprefix(picking.AFTER)
         if datasets[judged_by].remove_overlap:
@@ -182,43 +180,37 @@ def _dataset(key: str, name: str, config: Config) -> Iterator[str]:
             yield f"{key}.splits.test.from: {taken}; give that a size, so that the two are cut apart"
     if dataset.grading == "grader" and config.grading is None:
         yield f"{key}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
-    if dataset.judge_reads != (read := datasets[judged_by].judge_reads):
+    read = datasets[judged_by].judge_reads
+    if dataset.judge_reads != read:
         judges = f"the confidence LLMs of {source}, which judge this dataset"
         yield f"{key}.judge_reads: {dataset.judge_reads}, and {judges}, read {read}; give both the same"
-
-
-def _tests(dataset: Dataset) -> tuple[Any, ...]:
-    return dataset.task, dataset.source, dataset.splits["test"].origin
 
 
 def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
     """Checks the keys by which the tasks qa and choice read a source; no other task has them."""
     given = dataset.fields or {}
-    # a user's module may take all but this
-    reads = getattr(task, "load", None) in (qa.load, choice.load)
-    known, keys = (task.FIELDS, ("fields", *task.OPTIONS)) if reads else ({}, ())
+    known: dict[str, bool] = {}  # whether a field is required
+    keys: list[str] = []
+    # a user's module may have all of a reader's functions but this
+    if getattr(task, "load", None) in [reader.load for reader in READERS.values()]:
+        known = task.FIELDS
+        keys = ["fields", *task.OPTIONS]
     for name in picking.READING:
-        if getattr(dataset, name) is not UNSET and name not in keys:
-            of = " and ".join(
-                kind for kind in ("qa", "choice") if name in ("fields", *tasks.get(kind).OPTIONS)
-            )
-            yield f"{key}.{name}: a key of {'the tasks' if ' ' in of else 'task'} {of}, and not of {dataset.task}"
-    for name in known:
-        if known[name] and name not in given:
+        if getattr(dataset, name) is UNSET or name in keys:
+            continue
+        kinds = [kind for kind in READERS if name in ("fields", *READERS[kind].OPTIONS)]
+        readers = f"the tasks {' and '.join(kinds)}" if len(kinds) > 1 else f"task {kinds[0]}"
+        yield f"{key}.{name}: a key of {readers}, and not of {dataset.task}"
+    for name, required in known.items():
+        if required and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
     for name in given:
         if name not in known:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
-    if dataset.task == "choice" and ("choices" in given) == (dataset.options is not UNSET):
-        columns = "name the column of the options (of BIG-bench: target_scores)"
-        yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
-    if dataset.task == "choice" and isinstance(given.get("answer"), list):
-        yield f"{key}.fields.answer: task choice has one column of the right option"
-    meant = dataset.answer_is
-    options = dataset.options or []
-    for option in meant.values() if isinstance(meant, dict) and options else ():
-        if option not in options:
-            yield f"{key}.answer_is: {option!r} is not one of the options {', '.join(options)}"
+    if dataset.task == "choice":
+        yield from _options(key, dataset)
+    if dataset.task == "qa" and not {"question", "id"} & given.keys():
+        yield f"{key}.fields.question: missing; name the column of the question"
     try:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
@@ -227,25 +219,39 @@ def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
         yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
     if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
         yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
-    if dataset.task == "qa" and not {"question", "id"} & {*given}:
-        yield f"{key}.fields.question: missing; name the column of the question"
     with _at(f"{key}.equality"):
-        qa.require((dataset.equality if dataset.task == "qa" else None) or "normalised")
+        qa.require(dataset.equality or "normalised")
+
+
+def _options(key: str, dataset: Dataset) -> Iterator[str]:
+    """The options of task choice, and which of them is the right one."""
+    given = dataset.fields or {}
+    if ("choices" in given) == (dataset.options is not UNSET):
+        columns = "name the column of the options (of BIG-bench: target_scores)"
+        yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
+    if isinstance(given.get("answer"), list):
+        yield f"{key}.fields.answer: task choice has one column of the right option"
+    options = dataset.options or []
+    if options and isinstance(dataset.answer_is, dict):
+        for option in dataset.answer_is.values():
+            if option not in options:
+                yield f"{key}.answer_is: {option!r} is not one of the options {', '.join(options)}"
 
 
 def _splits(key: str, dataset: Dataset) -> Iterator[str]:
     splits = dataset.splits
-    test = dataset.splits["test"]
+    test = splits["test"]
     for split in TRAINING_SPLITS:
-        shared = split in splits and splits[split].origin == test.origin
-        if shared and dataset.remove_overlap:
+        if split not in splits or splits[split].origin != test.origin:
+            continue
+        if dataset.remove_overlap:
             yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
-        if shared and None in (splits[split].share, test.share):
+        if None in (splits[split].share, test.share):
             only = (
                 "a training split may share it only if both have a size, so that they are cut apart"
             )
             yield f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; {only}"
-    for origin in {spec.origin: None for spec in splits.values()}:
+    for origin in dict.fromkeys(spec.origin for spec in splits.values()):
         sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
         unsized = [name for name, size in sizes.items() if size is None]
         if len(unsized) > 1:
@@ -256,18 +262,37 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
             yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
 
 
-def _model(key: str, name: str, config: Config) -> Iterator[str]:
-    model = config.models[name]
+def _calibration(
+    key: str, dataset: Dataset, judged_by: str, datasets: dict[str, Dataset]
+) -> Iterator[str]:
+    name = dataset.calibrate_on
+    if name is None:
+        return
+    fit = datasets.get(name)
+    if fit is None or fit.confidence_from != judged_by:
+        yield f"{key}.calibrate_on: {name!r} is not a dataset with confidence_from: {judged_by}; add one of other questions"
+    elif _test_questions(fit) == _test_questions(dataset):
+        yield f"{key}.calibrate_on: {name!r} has the test questions of this dataset; name another split of the source"
+
+
+def _test_questions(dataset: Dataset) -> tuple[Any, ...]:
+    """What is equal for datasets with the same test questions."""
+    return dataset.task, dataset.source, dataset.splits["test"].origin
+
+
+def _model(name: str, config: Config) -> Iterator[str]:
+    key = f"models.{name}"
     models = config.models
+    model = models[name]
     served = picking.on_server(config, name)
-    with_weights = [owner for owner in models if {*models[owner].source} - {"model", "server"}]
+    with_weights = [owner for owner in models if models[owner].source.keys() - {"model", "server"}]
     listed = f"is not a model with weights of its own; they are {', '.join(with_weights)}"
-    remedy = f"put it into an environment variable, and name that one as {key}.api.key"
+    request = (model.api.request or {}) if model.api else {}
     for field in OURS:
-        if model.api is not None and field in (model.api.request or {}):
+        if field in request:
             yield f"{key}.api.request.{field}: the package sets this field of a request itself"
-    sent = {} if model.api is None else {"api": {"request": model.api.request or {}}}
-    for field in _secret(sent | {"template_kwargs": model.template_kwargs}):
+    remedy = f"put it into an environment variable, and name that one as {key}.api.key"
+    for field in _secret_keys({"api.request": request, "template_kwargs": model.template_kwargs}):
         yield f"{key}.{field}: may be a secret, and would stand in every seal; {remedy}"
     if model.api is not None and not served:
         yield f"{key}.api: says how a server is asked, and this model has none; name it as source: {{server, model}}"
@@ -281,32 +306,36 @@ def _model(key: str, name: str, config: Config) -> Iterator[str]:
         yield f"{key}.confidence: {model.confidence!r} {listed}"
 
 
-def _secret(values: Any, above: str = "") -> Iterator[str]:
+def _secret_keys(values: Any, above: str = "") -> Iterator[str]:
     """The dotted keys in a mapping whose names say that their values are secret: api_key,
     X-Api-Key, accessToken, headers.
     """
-    named = dict(enumerate(values)) if isinstance(values, list) else values
-    for name, value in named.items() if isinstance(named, dict) else ():
-        words = re.findall(r"[a-z]+", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name)).lower())
-        last = ["", *words][-1]
-        before = ["", "", *words][-2]
-        if SECRET.fullmatch(last) and f"{before} {last}" not in NO_SECRETS:
+    if isinstance(values, list):
+        values = dict(enumerate(values))
+    if not isinstance(values, dict):
+        return
+    for name, value in values.items():
+        separated = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", str(name))  # access_Token
+        words = re.findall(r"[a-z]+", separated.lower())
+        if words and SECRET.fullmatch(words[-1]) and " ".join(words[-2:]) not in NO_SECRETS:
             yield f"{above}{name}"
-        yield from _secret(value, f"{above}{name}.")
+        yield from _secret_keys(value, f"{above}{name}.")
 
 
 def _grading(config: Config) -> Iterator[str]:
     spec = config.grading
+    if spec is None:
+        return
     usable = [name for name, model in config.models.items() if model.source]
-    if spec is not None and spec.model not in (usable if spec.group != "nli" else [None, *usable]):
+    if spec.model not in usable and not (spec.model is None and spec.group == "nli"):
         yield f"grading.model: {spec.model!r} is not a model with weights or a server; they are {', '.join(usable)}"
-    if spec is not None and (spec.group == "nli") != (spec.nli is not None):
+    if (spec.group == "nli") != (spec.nli is not None):
         yield "grading.nli: goes with group: nli; give both, nli as {hub: ID} or {path: FOLDER}"
-    if spec is not None and not spec.grades and spec.group == "none":
+    if not spec.grades and spec.group == "none":
         yield "grading.grades: false leaves nothing to ask without a group; give group: grader or nli"
 
 
-def _own_methods(config: Config, registry: Registry) -> None:
+def _import_own_methods(config: Config, registry: Registry) -> None:
     """Imports the modules that `methods` names: the checks after this one ask what these have."""
     for name, given in config.methods.items():
         key = f"methods.{name}" if isinstance(given, str) else f"methods.{name}.module"
@@ -319,14 +348,13 @@ def _own_methods(config: Config, registry: Registry) -> None:
 def _methods(config: Config, registry: Registry) -> Iterator[str]:
     for name, given in registry.given.items():
         for form, kind in {"of": Combined, "path": External}.items():
-            if form not in given:
-                continue
-            load.convert(given, kind, f"methods.{name}")
-            if name in methods.known():
-                yield f"methods.{name}: {name!r} is a method of this package; choose another name"
-    for name, given in registry.given.items():
+            if form in given:
+                load.convert(given, kind, f"methods.{name}")
+                if name in methods.known():
+                    yield f"methods.{name}: {name!r} is a method of this package; choose another name"
+    for name, given in registry.given.items():  # a combination looks at other rows
         if "of" in given:
-            yield from _combination(f"methods.{name}", name, given, registry)
+            yield from _combination(name, given, registry)
         elif "path" not in given:
             _check_settings(name, given, registry)
     for name in registry.names("prompted"):
@@ -339,17 +367,18 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
             rewards.from_path(path)
 
 
-def _combination(key: str, name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
+def _combination(name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
     if given["fit"] not in COMBINATIONS:
-        yield f"{key}.fit: {given['fit']!r}; expected {', '.join(COMBINATIONS)}"
+        yield f"methods.{name}.fit: {given['fit']!r}; expected {', '.join(COMBINATIONS)}"
+    key = f"methods.{name}.of"
     if len({*given["of"]}) < len(given["of"]):
-        yield f"{key}.of: names a row twice"
-    with _at(f"{key}.of"):
+        yield f"{key}: names a row twice"
+    with _at(key):
         judged = registry.answers_scored(name)
     if len(judged) > 1:
         others = ", ".join(sorted(judged - {"greedy"}))
-        yield f"{key}.of: {others} judges answers of its own; combine rows that judge the same answers"
-    yield from _fitted_twice(f"{key}.of", name, registry)
+        yield f"{key}: {others} judges answers of its own; combine rows that judge the same answers"
+    yield from _fitted_twice(key, name, registry)
 
 
 def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
@@ -366,7 +395,7 @@ def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> Non
     those of a training.
     """
     method = registry.get(name)  # BadInput for an unknown method or a broken file
-    known = {key: _kind(default) for key, default in method.settings.items()}
+    known = {key: _type_of_setting(default) for key, default in method.settings.items()}
     if method.train:
         known |= {field.name: field.type for field in structs.fields(Optimisation)}
     for key, value in given.items():
@@ -375,17 +404,28 @@ def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> Non
         load.convert(value, known.get(key, str), f"methods.{name}.{key}")
 
 
-def _kind(default: Any) -> Any:
-    """What a setting may be, by its default."""
+def _type_of_setting(default: Any) -> Any:
     if isinstance(default, bool) or not isinstance(default, int | float):
         return type(default)
     return Count if isinstance(default, int) and default else FromZero
 
 
+def _pictures(tables: Iterable[Table]) -> Iterator[str]:
+    """A cell's pictures are named DATASET-MODEL: of a-b and c, as of a and b-c."""
+    cells: dict[str, str] = {}
+    for table in tables:
+        for model in table.models:
+            cell = f"{table.dataset}/{model}"
+            other = cells.setdefault(f"{table.dataset}-{model}", cell)
+            if other != cell:
+                same = "would write the same pictures; rename one of the four"
+                yield f"tables: the cells {other} and {cell} {same}"
+
+
 def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     if table.dataset not in config.datasets:
         yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(config.datasets)}"
-    for model in [*table.models, *([table.source] if table.source else [])]:
+    for model in filter(None, [*table.models, table.source]):
         if model not in config.models:
             yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
     yield from _twice(f"{key}.models", table.models)
@@ -396,28 +436,34 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
         with _at(f"{key}.methods"):
             registry.weights(row)
         yield from _fitted_twice(f"{key}.methods", row, registry)
-        own = [leaf for leaf in registry.with_weights([row]) if registry.parse(leaf).source is None]
-        if (
-            table.kind == "transfer"
-            and own
-            and registry.get(method := registry.parse(row).method).members
-        ):
-            remedy = f"name {own[0]}-from-{table.source} in methods.{method}.of"
-            yield f"{key}.methods: {row} is combined from {own[0]} of the table's own models; {remedy}"
+        if table.kind == "transfer":
+            yield from _transferred(f"{key}.methods", row, table.source or "", registry)
     yield from _fits(key, table, config, registry)
     for model in table.models:
         yield from _cell(key, table, model, config, registry)
 
 
+def _transferred(key: str, row: str, source: str, registry: Registry) -> Iterator[str]:
+    """A combination in a transfer is of transferred members."""
+    method = registry.parse(row).method
+    if not registry.get(method).members:
+        return
+    for leaf in registry.with_weights([row]):
+        if registry.parse(leaf).source is None:
+            remedy = f"name {leaf}-from-{source} in methods.{method}.of"
+            yield f"{key}: {row} is combined from {leaf} of the table's own models; {remedy}"
+
+
 def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     """The data that a table's methods are trained and fitted on."""
-    rows = [*layout.row_labels(table, registry)]
+    rows = layout.row_labels(table, registry)
     models = config.models
     with_weights = registry.with_weights(rows)
     probed = [leaf for leaf in registry.bottom(rows) if registry.find(leaf).states]
     judged_by = picking.training_dataset(config, table.dataset)
     missing = [split for split in TRAINING_SPLITS if split not in config.datasets[judged_by].splits]
-    if missing and (trained := [*with_weights, *probed]):
+    trained = [*with_weights, *probed]
+    if missing and trained:
         lacks = f"{trained[0]} is trained, and datasets.{judged_by}.splits has no {' and no '.join(missing)}"
         yield f"{key}: {lacks}; give both, or confidence_from, or list only methods without training under methods"
     for model in [table.source or ""] if table.kind == "transfer" else table.models:
@@ -439,11 +485,11 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
     served = picking.on_server(config, model)
     columns = f"datasets.{table.dataset}.fields"
     unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
-    given = picking.given_answers(config, table.dataset, model)
-    if given is None and not spec.source:
-        yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
-    if given is None and "answer" in unnamed:
-        yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
+    if picking.given_answers(config, table.dataset, model) is None:
+        if not spec.source:
+            yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
+        if "answer" in unnamed:
+            yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
     for row in registry.bottom(layout.row_labels(table, registry)):
         at = f"{key}.methods: {row}"
         name = registry.parse(row).method
@@ -455,14 +501,12 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
             yield f"{at} needs the answer LLM, and of models.{model} only its answers are known (source: {{}})"
         if judges and spec.confidence is None and (not spec.source or served):
             yield f"{at} needs a confidence LLM: name a model with weights as models.{model}.confidence"
-        enough = bool(method.likelihoods) and method.logprobs_suffice
-        if served and reads and not (enough and picking.gives_logprobs(config, model)):
-            or_else = (
-                f"; or ask that for log-probabilities: models.{model}.api.logprobs: true"
-                if enough
-                else ""
-            )
-            yield f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server{or_else}"
+        if served and reads:
+            needs = f"{key}: {name} needs the weights of the answer LLM, and model {model!r} is on a server"
+            if not method.likelihoods or not method.logprobs_suffice:
+                yield needs
+            elif not picking.gives_logprobs(config, model):
+                yield f"{needs}; or ask that for log-probabilities: models.{model}.api.logprobs: true"
         if method.prompt is not None and "answer" in unnamed:
             yield f"{at} gives answers of its own; to judge them, name {columns}.answer"
         if (asks or judges or reads) and "question" in unnamed:
@@ -470,24 +514,28 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
 
 
 def _training(config: Config, registry: Registry) -> Iterator[str]:
-    for name in config.paper_tables if config.dtype == "float16" else ():
-        for row in registry.with_weights(layout.row_labels(config.tables[name], registry)):
-            remedy = "take bfloat16 or float32, or list only methods without training under methods"
-            yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
-    sizes = {
-        f"methods.{name}": picking.training_options(config, name)["batch_size"]
-        for name in registry.trained()
-    }
-    for key, size in {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size, **sizes}.items():
-        if size % max(1, config.training.gpus):
-            yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {config.training.gpus}"
-    if config.training.kernels is not UNSET and config.device == "cpu":
+    training = config.training
+    if config.dtype == "float16":
+        for name in config.paper_tables:
+            for row in registry.with_weights(layout.row_labels(config.tables[name], registry)):
+                remedy = (
+                    "take bfloat16 or float32, or list only methods without training under methods"
+                )
+                yield f"dtype: {row} of the table {name!r} is trained, and in float16 small gradients vanish; {remedy}"
+    sizes = {"sft": config.sft.batch_size, "dpo": config.dpo.batch_size}
+    for name in registry.trained():
+        sizes[f"methods.{name}"] = picking.training_options(config, name)["batch_size"]
+    for key, size in sizes.items():
+        if size % max(1, training.gpus):
+            yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {training.gpus}"
+    if training.kernels is not UNSET and config.device == "cpu":
         yield "training.kernels: liger's kernels run on a GPU; set device: cuda, or leave the key out"
-    if config.training.trainer and (config.training.grouped or config.training.kernels):
+    if training.trainer and (training.grouped or training.kernels):
         yield "training.trainer: TRL's trainers know neither grouped nor kernels; leave these out, or it"
-    for target in config.training.lora.target_modules if config.training.method == "lora" else ():
+    for target in training.lora.target_modules if training.method == "lora" else ():
         name = target.rpartition(".")[2]
-        if name not in LAYERS and (close := difflib.get_close_matches(name, LAYERS, 1, 0.9)):
+        close = difflib.get_close_matches(name, LAYERS, 1, 0.9)
+        if close and name not in LAYERS:
             yield f"training.lora.target_modules: {target!r} is not a layer of a common model; did you mean {close[0]!r}?"
 
 
@@ -498,15 +546,16 @@ def _texts(config: Config, registry: Registry) -> Iterator[str]:
     texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
     for name, table in config.tables.items():
         texts[f"tables.{name}.caption"] = " ".join((table.caption or "-").split())
-        rows = table.methods if isinstance(table.methods, dict) else {}
-        texts |= {f"tables.{name}.methods.{row}": text for row, text in rows.items()}
-    own = {name: registry.get(name).label for name in registry.names()}
-    own |= {
-        f"orce-{reward}": rewards.row_label(module) for reward, module in registry.rewards.items()
-    }
-    texts |= {f"{name}: LABEL of its module": str(label) for name, label in own.items()}
+        if isinstance(table.methods, dict):
+            for row, label in table.methods.items():
+                texts[f"tables.{name}.methods.{row}"] = label
+    for name in registry.names():
+        texts[f"{name}: LABEL of its module"] = str(registry.get(name).label)
+    for name, module in registry.rewards.items():
+        texts[f"orce-{name}: LABEL of its module"] = str(rewards.row_label(module))
     for key, text in texts.items():
-        if odd := "".join(character for character in text if not character.isprintable()):
+        odd = [character for character in text if not character.isprintable()]
+        if odd:
             yield f"{key}: U+{ord(odd[0]):04X} in {text!r} cannot be printed; a label is one line of printable characters"
         if not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
             yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
@@ -518,25 +567,30 @@ def data(config: Config) -> None:
     """
     for name, dataset in config.datasets.items():
         files = dataset.source.get("path")
-        _there(f"datasets.{name}.source.path", files, "the folder or file of the data")
-        _one_file(f"datasets.{name}.splits", dataset)
+        _require_file(f"datasets.{name}.source.path", files, "the folder or file of the data")
+        _refuse_shared_rows(f"datasets.{name}.splits", dataset)
     for name, model in config.models.items():
         weights = model.source.get("path")
-        _there(f"models.{name}.source.path", weights, "the folder of the weights", Path.is_dir)
+        _require_file(
+            f"models.{name}.source.path", weights, "the folder of the weights", Path.is_dir
+        )
     if config.python is not None and shutil.which(config.python) is None:
         raise BadInput(
             f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
         )
-    if spec := config.grading:
-        _there("grading.prompt", spec.prompt, "a template", Path.is_file)
+    spec = config.grading
+    if spec is not None:
+        _require_file("grading.prompt", spec.prompt, "a template", Path.is_file)
         weights = (spec.nli or {}).get("path")
-        _there("grading.nli.path", weights, "the folder of the NLI model", Path.is_dir)
+        _require_file("grading.nli.path", weights, "the folder of the NLI model", Path.is_dir)
         with _at("grading.prompt"):
             grade_form(spec.prompt)
     for key, given, _ in _given_files(config):
-        _there(f"{key}.path", given.path, "JSON lines, CSV or Parquet", Path.is_file)
-    kernels = {} if config.training.kernels is UNSET else {"liger-kernel": "kernels"}
-    for name, key in {name: "report_to" for name in config.training.report_to} | kernels.items():
+        _require_file(f"{key}.path", given.path, "JSON lines, CSV or Parquet", Path.is_file)
+    packages: dict[str, str] = dict.fromkeys(config.training.report_to, "report_to")
+    if config.training.kernels is not UNSET:
+        packages["liger-kernel"] = "kernels"
+    for name, key in packages.items():
         if importlib.util.find_spec(name.replace("-", "_")) is None:
             raise BadInput(f"config: training.{key}: {name} is not installed; pip install {name}")
 
@@ -560,7 +614,8 @@ def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ..
         rows = registry.bottom(layout.row_labels(table, registry))
         external = [row for row in rows if registry.find(row).kind == "external"]
         for model in table.models:
-            if answers := picking.given_answers(config, table.dataset, model):
+            answers = picking.given_answers(config, table.dataset, model)
+            if answers is not None:
                 own = config.models[model].answers is not None
                 yield (f"models.{model}.answers" if own else "answers"), answers, ()
             for row in external:
@@ -568,30 +623,28 @@ def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ..
                 yield f"methods.{row}", given, ("confidence",)
 
 
-def _there(key: str, path: str | None, what: str, is_right: Callable = Path.exists) -> None:
+def _require_file(
+    key: str, path: str | None, what: str, is_right: Callable[[Path], bool] = Path.exists
+) -> None:
     if path is None or is_right(Path(path)):
         return
-    found = "is a folder" if Path(path).is_dir() else "is a file"
-    if not Path(path).exists():
-        found = "does not exist"
+    found = "does not exist"
+    if Path(path).exists():
+        found = "is a folder" if Path(path).is_dir() else "is a file"
     raise BadInput(f"config: {key}: {path} {found}; expected {what}, from {Path.cwd()}")
 
 
-def _one_file(key: str, dataset: Dataset) -> None:
+def _refuse_shared_rows(key: str, dataset: Dataset) -> None:
     """Raises BadInput for splits with different names in one file: they would share its rows."""
     path = dataset.source.get("path")
     names = sorted({spec.origin for spec in dataset.splits.values()})
-    if (
-        dataset.task in ("choice", "qa")
-        and path is not None
-        and Path(path).is_file()
-        and len(names) > 1
-    ):
-        same = f"from: {' and from: '.join(names)} are the same rows, and training questions would be in the test set"
-        remedy = (
-            "give all splits the same from, which cuts them apart, or a folder with a file for each"
-        )
-        raise BadInput(f"config: {key}: {path} is one file, so {same}; {remedy}")
+    if dataset.task not in READERS or path is None or not Path(path).is_file() or len(names) < 2:
+        return
+    same = f"from: {' and from: '.join(names)} are the same rows, and training questions would be in the test set"
+    remedy = (
+        "give all splits the same from, which cuts them apart, or a folder with a file for each"
+    )
+    raise BadInput(f"config: {key}: {path} is one file, so {same}; {remedy}")
 
 
 def rows(config: Config) -> None:
@@ -599,7 +652,7 @@ def rows(config: Config) -> None:
     misread, or the first given answers or confidences that begin with such rows.
     """
     for name, dataset in config.datasets.items():
-        if dataset.task not in ("choice", "qa") or "path" not in dataset.source:
+        if dataset.task not in READERS or "path" not in dataset.source:
             continue
         for split in {spec.origin for spec in dataset.splits.values()}:
             source = picking.data_source(config, name)

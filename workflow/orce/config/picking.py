@@ -18,26 +18,16 @@ from orce.config.cells import Cell, weights_manifest
 from orce.errors import BadInput
 from orce.runtime.modules import locate
 from orce.settings.schema import Config, GivenFile, Optimisation, Part, Split, Trainer
-from orce.settings.schema import Model as ModelKeys
 from orce.settings.schema import Training as TrainingKeys
-from orce.settings.stage import (
-    Model,
-    Settings,
-    Source,
-    T,
-    to_argument,
-    to_mapping,
-)
+from orce.settings.stage import Model, Settings, Source, T, to_mapping
 from orce.tasks.examples import SHOWN
 
-__all__ = ["to_argument"]
-
-AnySettings = Settings | Mapping[str, Any]
 TRAINING_SPLITS = ("sft", "rl")
 AFTER = "sft, then "  # before the name of a split that is cut after sft and before "test"
-# How the tasks qa and choice read a source.
-PATTERNS = ("answer_after", "answer_pattern", "answer_marks")
-READING = ("fields", "options", "shuffle", "answer_is", "equality", *PATTERNS, "ask")
+# Keys of a dataset that say how the tasks qa and choice read its source.
+READING = (
+    "fields", "options", "shuffle", "answer_is", "equality", "answer_after", "answer_pattern", "answer_marks", "ask"
+)  # fmt: skip
 RATES = ("key", "requests_per_minute", "tokens_per_minute")  # of a model's api: they change no text
 TUNED = ("beta", "learning_rate", "epochs")  # keys of dpo that a grid has
 # Files of a model's folder that it is loaded from; of data and modules every file counts.
@@ -49,30 +39,22 @@ def model_settings(config: Config, name: str) -> Model:
     spec = config.models[name]
     weights = base_model(config, name)
     source = config.models[weights].source
-    if is_converted(config.models[weights]):  # by a rule
+    if "package" in source:  # a rule converts them
         source = {"path": str(Path(weights_manifest(weights)).parent)}
     return Model(
         source=msgspec.convert(source, Source),
         dtype=config.dtype,
         device=config.device,
         template_kwargs=spec.template_kwargs,
-        api=(set_keys(spec.api, leave=RATES) or UNSET) if spec.api else UNSET,
+        api=(set_keys(spec.api, leave=RATES) if spec.api else {}) or UNSET,
     )
 
 
 def base_model(config: Config, name: str) -> str:
     """The model whose weights `name` uses: itself, or the one that it shares them with."""
-    source = config.models[name].source
-    return (
-        base_model(config, source["model"])
-        if "model" in source and "server" not in source
-        else name
-    )
-
-
-def is_converted(spec: ModelKeys) -> bool:
-    """Whether a rule converts the weights of a model from a package."""
-    return "package" in spec.source
+    if on_server(config, name):
+        return name
+    return config.models[name].source.get("model", name)
 
 
 def weights_to_wait_for(config: Config, name: str) -> str | None:
@@ -80,9 +62,8 @@ def weights_to_wait_for(config: Config, name: str) -> str | None:
     fetched from the hub.
     """
     name = base_model(config, name)
-    return (
-        weights_manifest(name) if {"package", "hub"} & config.models[name].source.keys() else None
-    )
+    is_made = {"package", "hub"} & config.models[name].source.keys()
+    return weights_manifest(name) if is_made else None
 
 
 def judge_base(config: Config, name: str) -> str:
@@ -100,19 +81,16 @@ def on_server(config: Config, name: str) -> bool:
 
 
 def gives_logprobs(config: Config, name: str) -> bool:
-    """Whether the model's server is asked for the log-probabilities of greedy answers; the check
-    refuses an api without one.
-    """
-    return (api := config.models[name].api) is not None and api.logprobs is True
+    """Whether the model's server is asked for the log-probabilities of greedy answers."""
+    api = config.models[name].api
+    return api is not None and api.logprobs is True
 
 
 def sampled_splits(config: Config, dataset: str, name: str) -> list[str]:
     """Splits that the answer LLM `name` is sampled on."""
-    return (
-        sorted({*config.datasets[dataset].splits} - {SHOWN})
-        if config.models[name].trains
-        else ["test"]
-    )
+    if not config.models[name].trains:
+        return ["test"]
+    return sorted(config.datasets[dataset].splits.keys() - {SHOWN})
 
 
 def training_dataset(config: Config, dataset: str) -> str:
@@ -124,8 +102,10 @@ def training_splits(config: Config, dataset: str) -> dict[str, Split]:
     """Splits that the confidence LLMs judging `dataset` are trained and chosen on, if they come
     from the source of its own test split.
 
-    They are then cut apart from that, by names in the order in which their own dataset cuts them, and before "test". What comes
-    before `validation` there is among them. Empty for a dataset that its own confidence LLMs judge.
+    Their questions are then left out of the test split: the splits of a source are cut in the order
+    of their names, so each has a name before "test" here, in the order of its own dataset. With
+    `validation` come the splits that are cut before it there. Empty for a dataset that its own
+    confidence LLMs judge.
     """
     own = config.datasets[dataset]
     trained = config.datasets[training_dataset(config, dataset)]
@@ -135,14 +115,11 @@ def training_splits(config: Config, dataset: str) -> dict[str, Split]:
     shared: dict[str, Split] = {
         name: spec for name, spec in trained.splits.items() if spec.origin == origin
     }
-    apart: dict[str, Split] = {name: shared[name] for name in TRAINING_SPLITS if name in shared}
+    apart = {name: shared[name] for name in TRAINING_SPLITS if name in shared}
     if "validation" in shared:
-        later = [
-            name
-            for name in sorted(shared.keys() - apart.keys())
-            if name == "validation" or shared[name].share is not None
-        ]
-        apart |= {f"{AFTER}{name}": shared[name] for name in later}
+        for name in sorted(shared.keys() - apart.keys()):
+            if name == "validation" or shared[name].share is not None:
+                apart[f"{AFTER}{name}"] = shared[name]
     return apart
 
 
@@ -150,9 +127,8 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
     """Where a data set comes from, and how the tasks qa and choice read it."""
     spec = config.datasets[dataset]
     source = spec.source | set_keys(spec, READING)
-    # as JSON has it: 0 as "0", true as "true"
-    if isinstance(meaning := source.get("answer_is"), dict):
-        source["answer_is"] = {str(value).lower(): option for value, option in meaning.items()}
+    if isinstance(spec.answer_is, dict):  # with keys as JSON has them: 0 as "0", true as "true"
+        source["answer_is"] = {str(key).lower(): option for key, option in spec.answer_is.items()}
     return source
 
 
@@ -188,7 +164,8 @@ def grading_gpus(config: Config) -> int:
 
 def calibration_dataset(config: Config, dataset: str) -> str:
     """The dataset whose answers calibrations are fitted on. Raises BadInput where none is named."""
-    if (fit := config.datasets[dataset].calibrate_on) is None:
+    fit = config.datasets[dataset].calibrate_on
+    if fit is None:
         raise BadInput(
             f"config: datasets.{dataset}.calibrate_on: missing; name the dataset to fit calibrations on"
         )
@@ -200,24 +177,29 @@ def judge_weights(config: Config, dataset: str, name: str, method: str) -> tuple
     one.
     """
     registry = methods.of(config)
-    cell = Cell(training_dataset(config, dataset), registry.parse(method).source or name)
-    return (cell, folder) if (folder := registry.weights(method)) else None
+    folder = registry.weights(method)
+    if folder is None:
+        return None
+    return Cell(training_dataset(config, dataset), registry.parse(method).source or name), folder
 
 
 def training_options(config: Config, method: str) -> dict[str, Any]:
     """Options of a method's own training; optimisation settings that it does not give come from
     sft.
     """
-    return set_keys(config.sft, Optimisation.__struct_fields__) | methods.of(config).settings(
-        method
-    )
+    inherited = set_keys(config.sft, Optimisation.__struct_fields__)
+    return inherited | methods.of(config).settings(method)
 
 
 def trials(config: Config) -> dict[str, dict[str, Any]]:
     """{name: keys of dpo} of every point of the grid `tune`, in the grid's order."""
-    points = itertools.product(*(getattr(config.tune, key) for key in TUNED)) if config.tune else ()
-    grid = [dict(zip(TUNED, point, strict=True)) for point in points]
-    return {"-".join(f"{key}{value:g}" for key, value in point.items()): point for point in grid}
+    grid = config.tune
+    trials = {}
+    if grid is not None:
+        for values in itertools.product(grid.beta, grid.learning_rate, grid.epochs):
+            point = dict(zip(TUNED, values, strict=True))
+            trials["-".join(f"{key}{value:g}" for key, value in point.items())] = point
+    return trials
 
 
 def trainer_settings(training: TrainingKeys) -> Trainer:
@@ -245,12 +227,10 @@ def speed_settings(config: Config) -> dict[str, Any]:
 def set_keys(
     section: Part, keys: Collection[str] = (), leave: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The keys of a section, or some of them, without those that are UNSET."""
-    known = msgspec.to_builtins(section, str_keys=False)
-    for key in [*known]:
-        if key in leave or (keys and key not in keys):
-            del known[key]
-    return known
+    """The keys of a section that are set: all, some of them, or all but some."""
+    known = msgspec.to_builtins(section)
+    chosen = {*(keys or known)} - {*leave}
+    return {key: value for key, value in known.items() if key in chosen}
 
 
 def pick(
@@ -282,23 +262,24 @@ def pick(
     }
     for section in sections:
         known |= set_keys(section)
-    return kind(
-        **{key: value for key, value in (known | more).items() if key in kind.__struct_fields__}
-    )
+    known |= more
+    return kind(**{key: known[key] for key in kind.__struct_fields__ if key in known})
 
 
-def with_contents(chosen: AnySettings, made: Collection[str] = ()) -> AnySettings:
+def with_contents(
+    chosen: Settings | Mapping[str, Any], made: Collection[str] = ()
+) -> dict[str, Any]:
     """A step's settings with `contents`, {path: digest} of the local data, weights and modules that
     they name, if any.
 
     made: folders that a rule makes, which have a manifest for this.
     """
-    contents = {
-        path: files.fingerprint(str(locate(path)), kinds)
-        for path, kinds in local_paths(to_mapping(chosen))
-        if path not in made and locate(path).exists()
-    }
-    return to_mapping(chosen) | {"contents": contents} if contents else chosen
+    settings = to_mapping(chosen)
+    contents = {}
+    for path, patterns in local_paths(settings):
+        if path not in made and locate(path).exists():
+            contents[path] = files.fingerprint(str(locate(path)), patterns)
+    return settings | {"contents": contents} if contents else settings
 
 
 def local_paths(value, key: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:

@@ -15,7 +15,7 @@ from orce.config import picking
 from orce.config.cells import UNGRADED, Cell
 from orce.errors import BadInput, did_you_mean
 from orce.settings.schema import Config
-from orce.settings.stage import PAPER
+from orce.settings.stage import PAPER_REWARD
 
 WHOLE = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # rules as people ask for them
 NOTHING = "(?!)"  # a pattern that matches nothing
@@ -51,7 +51,7 @@ def wildcards(config: Config) -> dict[str, str]:
     )
     graded = [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
     alignments = any_of(
-        "dpo" if reward == PAPER else f"dpo-{reward}" for reward in registry.rewards
+        "dpo" if reward == PAPER_REWARD else f"dpo-{reward}" for reward in registry.rewards
     )
     return of_kind | {
         "dataset": any_of(config.datasets),

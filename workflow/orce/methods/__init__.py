@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from orce.errors import BadInput, did_you_mean
 from orce.methods.method import TRAINED_ON, Method, from_path
-from orce.settings.stage import PAPER
+from orce.settings.stage import PAPER_REWARD
 
 __all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
 
@@ -180,7 +180,7 @@ class Registry:
         method = self.get(name.method)
         if method.train:
             return name.method
-        ablation = method.weights and name.reward not in (None, PAPER)
+        ablation = method.weights and name.reward not in (None, PAPER_REWARD)
         return f"{method.weights}-{name.reward}" if ablation else method.weights
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:

@@ -18,7 +18,7 @@ from msgspec import UNSET, UnsetType
 from orce.errors import BadInput
 from orce.settings.schema import FromZero, Number, Optimisation, Trainer
 
-PAPER = "sc"  # the reward of the paper
+PAPER_REWARD = "sc"  # the reward of the paper
 
 
 class Part(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
