@@ -61,15 +61,15 @@ COLUMNS = (  # in the paper's order; the task's metric is the last
     Column("aurc", "AURC", "down", "min"),
     Column("e_aurc", "E-AURC", "down", "min"),
 )
-LAST = {
+METRIC_COLUMNS = {
     "accuracy": Column("accuracy", "Accuracy", "up", "max"),
     "f1": Column("f1", "F1", "up", "max"),
 }
 
 
 class TableWithRows(Table, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A table of the configuration with its rows; metric: of the last column; notes: further
-    footnotes.
+    """A table of the configuration with its rows. metric: accuracy or f1, the last column. notes:
+    further footnotes.
     """
 
     rows: list[Row]
@@ -78,7 +78,7 @@ class TableWithRows(Table, kw_only=True, omit_defaults=True, forbid_unknown_fiel
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        return *COLUMNS, LAST[self.metric]
+        return *COLUMNS, METRIC_COLUMNS[self.metric]
 
 
 class Tables(Settings, kw_only=True):
@@ -99,8 +99,11 @@ class Tables(Settings, kw_only=True):
         registry = methods.of(config)
         names = names or tuple(config.paper_tables)
         specs = [config.tables[name] for name in names]
-        shown = {model for spec in specs for model in spec.models}
-        shown |= {spec.source for spec in specs if isinstance(spec.source, str)}
+        shown = set()
+        for spec in specs:
+            shown.update(spec.models)
+            if isinstance(spec.source, str):
+                shown.add(spec.source)
         return cls(
             tables={name: resolve(config.tables[name], registry) for name in names},
             order=list(names),
@@ -116,27 +119,22 @@ def row_labels(table: Table, registry: "Registry") -> dict[str, str]:
     of your own.
     """
     chosen = table.methods or KINDS[table.kind]
-    return (
-        dict(chosen)
-        if isinstance(chosen, dict)
-        else {method: registry.label(method) for method in chosen}
-    )
+    if isinstance(chosen, dict):
+        return chosen
+    return {method: registry.label(method) for method in chosen}
 
 
 def table_rows(table: Table, registry: "Registry") -> list[Row]:
     """The table's rows, model by model. A transferred method carries the model that its confidence
     LLM comes from.
     """
-
-    def transferred(method: str) -> str:
-        below, plus, calibration = method.partition("+")
-        moved = table.kind == "transfer" and registry.weights(method)
-        return f"{below}-from-{table.source}{plus}{calibration}" if moved else method
-
-    named = [
-        (transferred(method), label, method == "orce")
-        for method, label in row_labels(table, registry).items()
-    ]
+    named = []
+    for method, label in row_labels(table, registry).items():
+        folder = method
+        if table.kind == "transfer" and registry.weights(method):
+            base, plus, calibration = method.partition("+")
+            folder = f"{base}-from-{table.source}{plus}{calibration}"
+        named.append((folder, label, method == "orce"))
     return [Row(model, *row) for model, row in itertools.product(table.models, named)]
 
 

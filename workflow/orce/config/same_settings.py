@@ -1,8 +1,10 @@
-"""Files that a run keeps have to be the ones that today's settings would make, whatever Snakemake's records say of them.
+"""Files that a run keeps have to be the ones that today's settings would make, whatever Snakemake's
+records say of them.
 
-Snakemake makes a file again where its record has other parameters. It has no records of unpacked or copied results, a record of
-a file that was replaced since says nothing, and `--rerun-triggers mtime` does not look at parameters. The settings of a file are
-in its seal; today's are the parameter `settings` of the rule that makes it.
+Snakemake makes a file again where its record has other parameters. It has no records of unpacked or
+copied results, a record of a file that was replaced since says nothing, and `--rerun-triggers
+mtime` does not look at parameters. So this compares the settings in the seal of a file with today's,
+the parameter `settings` of the rule that makes it.
 """
 
 import contextlib
@@ -29,21 +31,24 @@ from orce.runtime.process import say
 OTHER_SETTINGS = Path(".snakemake/other_settings")
 KEEP = "ORCE_KEEP"  # in the environment: such files are kept
 NO_SEAL = "no seal"
-# A manifest is the seal of the file beside it; a grader's verdicts are sealed without the grouping, and the samples of the same job
-# name their digest.
+# A manifest is the seal of the file beside it. A grader's verdicts are sealed without the grouping,
+# and the samples of the same job name their digest.
 SEALED_ELSEWHERE = (".manifest.json", "/verdicts.jsonl")
 READOUT = "readout"
 SHARDS = "/shards/"  # in the path of a shard
+# How Snakemake's messages begin once ...
 TARGETS_ARE_KNOWN = ("Building DAG of jobs",)
 PLAN_IS_MADE = ("Job stats", "Nothing to be done", "Creating report")
 PLAN_IS_SHOWN = ("This was a dry-run",)
 
 
 class OnceSnakemakeSays(logging.Filter):
-    """A filter of Snakemake's logger that calls `check` at the first message with one of some beginnings.
+    """A filter of Snakemake's logger that calls `check` at the first message with one of some
+    beginnings.
 
-    Snakemake has no hook that a dry run, a report and a run with nothing to do have too: `onstart` is for runs with jobs alone.
-    But each of them says these words, and what a filter of the logger raises reaches the caller and ends the run.
+    Snakemake's hook `onstart` is for runs with jobs alone. A dry run, a report and a run with
+    nothing to do have none, but each of them says these words; and what a filter of the logger
+    raises reaches the caller and ends the run.
     """
 
     def __init__(self, beginnings: tuple[str, ...], check: Callable[[], None]):
@@ -60,25 +65,28 @@ class OnceSnakemakeSays(logging.Filter):
 
 def add_checks(checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
     """Have each check called once Snakemake says one of its beginnings."""
-    for left in [each for each in logger.filters if isinstance(each, OnceSnakemakeSays)]:
+    for former in [*logger.filters]:
         # of an earlier run in this process, which ended before it said them
-        logger.removeFilter(left)
+        if isinstance(former, OnceSnakemakeSays):
+            logger.removeFilter(former)
     for beginnings, check in checks.items():
         logger.addFilter(OnceSnakemakeSays(beginnings, check))
 
 
 class Rule(NamedTuple):
-    """How a rule would make files today: with which settings, as JSON, and from which files. None: without, or not known."""
+    """How a rule would make files today."""
 
-    settings: str | None
-    inputs: list[str] | None
+    settings: str | None  # as JSON; None for a rule without settings
+    inputs: list[str] | None  # None where they are not known
     outputs: list[str]
 
 
 def check_plan(workflow, config) -> None:
-    """Raises BadInput if the finished plan keeps, or a report shows, files that today's settings would not make.
+    """Raises BadInput if the finished plan keeps, or a report shows, files that today's settings
+    would not make.
 
-    Says which tables of another configuration the run replaces, and how to keep what an earlier version has made.
+    Says which tables of another configuration the run replaces, and how to keep what an earlier
+    version has made.
     """
     reported = workflow.execution_settings is None
     made_now = set() if reported else set(workflow.dag.needrun_jobs())
@@ -97,7 +105,7 @@ def check_plan(workflow, config) -> None:
     differing = otherwise_made(kept, readout)
     unsealed = [file for file, reasons in differing.items() if reasons == [NO_SEAL]]
     if workflow.touch and unsealed:
-        # Tables and pictures, of which an earlier version has none: seconds, and the next run asks for them.
+        # Tables and pictures, which an earlier version did not seal. They take seconds.
         say(
             f"{in_short(unsealed)}: {NO_SEAL}; the next run names the command that makes them again"
         )
@@ -106,15 +114,16 @@ def check_plan(workflow, config) -> None:
 
 
 def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
-    """The files here that the plan needs and none of its jobs makes, each with the rules that could make it.
+    """The files here that the plan needs and none of its jobs makes, each with the rules that could
+    make it.
 
-    A file of a rule that `--allowed-rules` leaves out has each rule that can make a file of its name, and the files that it
-    was made from are looked at too.
+    A file whose rule `--allowed-rules` leaves out is no job's output: it has each rule that can make
+    a file of its name, and the files that it was made from are looked at too.
     """
     kept = {}
     planned = set()
     taken = set()
-    # The first file that a message names is then one that the others are made from.
+    # In order, so that a message first names a file that the others are made from.
     for job in jobs_in_order(workflow):
         outputs = outputs_of(job)
         planned.update(outputs)
@@ -132,7 +141,7 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
 
 
 def jobs_in_order(workflow) -> list:
-    """The jobs of the plan, those that make files and those that need not, each after the jobs that it waits for."""
+    """The jobs of the plan, also those that need not run, each after the jobs that it waits for."""
     levels = workflow.dag.toposorted()
     return list(itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels))
 
@@ -142,30 +151,33 @@ def outputs_of(job) -> list[str]:
 
 
 def rule_of(workflow, job) -> Rule:
-    """How a job would make its files. One that joins shards has the settings and inputs of theirs: in how
-    many jobs a stage runs changes nothing in its file.
+    """How a job would make its files. A job that joins shards has the settings and inputs of theirs:
+    the number of shards changes nothing in the file.
     """
     maker = next(filter(makes_shard, workflow.dag.dependencies[job]), job)
     return Rule(maker.params.get("settings"), [*map(str, maker.input)], outputs_of(job))
 
 
 def rules_of(workflow, file: str) -> list[Rule]:
-    """Each rule that makes files of a name, without its inputs, which may depend on files that are not there."""
+    """Each rule that makes files of a name, without its inputs, which may depend on files that are
+    not there.
+    """
     found = []
     for rule in workflow.rules:
         settings = getattr(rule.params, "settings", None)
         match = next(filter(None, (output.match(file) for output in rule.output)), None)
-        if settings is not None and match is not None:
-            wildcards = Wildcards(fromdict=match.groupdict())
-            now = settings(wildcards) if callable(settings) else settings
-            found.append(Rule(now, None, []))
+        if settings is None or match is None:
+            continue
+        if callable(settings):
+            settings = settings(Wildcards(fromdict=match.groupdict()))
+        found.append(Rule(settings, None, []))
     return found
 
 
 def otherwise_made(kept: dict[str, list[Rule]], readout: str) -> dict[str, list[str]]:
     """{file: what differs} of the kept files that none of their rules would make so today.
 
-    Their seal has other settings or other inputs, names another input than is there, or is not there.
+    Their seal has other settings or other inputs, names an input that has changed, or is missing.
     readout: of confidences, whose seal has it beside the settings.
     """
     differing = {}
@@ -195,25 +207,23 @@ def differences_of(seal: dict[str, Any], rule: Rule, readout: str) -> list[str]:
     """The settings that differ, each with its values, and then the inputs that do."""
     made = made_with(seal)
     # A rule without settings depends on its inputs alone.
-    now = {key: made[key] for key in made if key != READOUT}
-    if rule.settings is not None:
-        now = json.loads(rule.settings)
+    now = made if rule.settings is None else json.loads(rule.settings)
     made = in_todays_keys(made, now)
-    if READOUT in made and READOUT not in now:
+    if READOUT in made:
         now = now | {READOUT: readout}
     differences = [] if digest(made) == digest(now) else [*changes(made, now)]
     return differences + other_inputs(seal, rule, now)
 
 
 def made_with(seal: dict[str, Any]) -> dict[str, Any]:
-    """The settings in a seal. Where earlier versions wrote none, for weights, some of them are among its facts."""
+    """The settings in a seal. Earlier versions wrote none for weights; some are among its facts."""
     if "settings" in seal:
         return seal["settings"]
     return {key: seal[key] for key in ("hub", "revision", "package") if key in seal}
 
 
 def in_todays_keys(made: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
-    """Settings of an earlier version without the keys that had one value alone, and with today's name of another."""
+    """Settings of an earlier version, without keys that always had one value, and with today's names."""
     made = {key: value for key, value in made.items() if (key, value) != ("reader", "transformers")}
     if isinstance(training := made.get("training"), dict):
         constant = ("shared_prefix", True)
@@ -227,10 +237,11 @@ def in_todays_keys(made: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
 
 
 def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> list[str]:
-    """The files of a run that a rule reads now and its file was made without, and those that it was made from too.
+    """The inputs of a rule that its file was made without, and the files that it was made from too.
 
-    Not every stage reads all that its rule has: what is missing is a file beside one that was read, as the prompts of a further
-    split. Manifests are left out, which a job may read without what they describe, and weights and data that the settings name.
+    Not every stage reads all inputs of its rule. Missing is one that lies beside a file that was
+    read, such as the prompts of a further split. Left out are manifests, which a job may read without
+    the files that they describe, and weights and data that the settings name.
     """
     if rule.inputs is None:
         return []
@@ -268,29 +279,28 @@ def changes(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
-    """A line on the jobs that run for other parameters in Snakemake's records alone: their seals have today's settings and inputs.
-
-    Empty without such jobs.
+    """A line on the jobs that run for other parameters in Snakemake's records alone: their seals have
+    today's settings and inputs. Empty without such jobs.
     """
     same = set()
     for job in jobs_in_order(workflow):
         if job not in made_now:
             continue
-        reason = workflow.dag.reason(job)
         # Shards are missing where one job has made the whole.
         before = set()
         for other in workflow.dag.dependencies[job]:
             if other in made_now and not makes_shard(other):
                 before.add(other)
-        recorded = reason.params_changed or reason.input_changed
-        files = outputs_of(job)
-        # What follows a job that makes the same again follows it for that alone.
-        if (recorded or before) and before <= same and not reason.forced:
-            there = bool(files) and all(Path(file).exists() for file in files)
-            if there and not otherwise_made(
-                {file: [rule_of(workflow, job)] for file in files}, readout
-            ):
-                same.add(job)
+        # What follows only jobs that make the same again runs for that alone.
+        reason = workflow.dag.reason(job)
+        recorded = reason.params_changed or reason.input_changed or before
+        if not recorded or reason.forced or not before <= same:
+            continue
+        rule = rule_of(workflow, job)
+        kept = {file: [rule] for file in outputs_of(job)}
+        there = kept and all(Path(file).exists() for file in kept)
+        if there and not otherwise_made(kept, readout):
+            same.add(job)
     if not same:
         return ""
     return (
@@ -301,13 +311,13 @@ def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
 
 
 def refuse_other_settings(differing: dict[str, list[str]], touch: bool = False) -> None:
-    """Raises BadInput if there are files that today's settings would not make: {file: what differs}."""
+    """Raises BadInput if there are files that today's settings would not make, {file: what differs}."""
     if not differing:
         return
     with contextlib.suppress(OSError):  # a folder that is only looked at
         OTHER_SETTINGS.parent.mkdir(exist_ok=True)
         OTHER_SETTINGS.write_text("\n".join(differing) + "\n")
-    reasons = list(dict.fromkeys(reason for reasons in differing.values() for reason in reasons))
+    reasons = list(dict.fromkeys(itertools.chain.from_iterable(differing.values())))
     shown = f" ({'; '.join(reasons[:3])}{'; ...' if reasons[3:] else ''})" if reasons else ""
     again = f"-R $(cat {OTHER_SETTINGS})"
     if touch:

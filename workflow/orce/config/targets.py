@@ -17,7 +17,7 @@ from orce.errors import BadInput, did_you_mean
 from orce.settings.schema import Config
 from orce.settings.stage import PAPER_REWARD
 
-WHOLE = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # rules as people ask for them
+RULES = ("paper_tables", "all", "figures", "metrics_csv", "tune")  # that people ask for by name
 NOTHING = "(?!)"  # a pattern that matches nothing
 FILES = (  # of a cell, as people ask for them
     "samples.jsonl",
@@ -35,36 +35,37 @@ FILES = (  # of a cell, as people ask for them
 def wildcards(config: Config) -> dict[str, str]:
     """A pattern for each wildcard of the rules: the names that this configuration has."""
     registry = methods.of(config)
-    rewards = any_of(registry.rewards)
-    calibrations = any_of(registry.calibrations())
-    fitted = [name for name in registry.names("fitted") if name not in registry.calibrations()]
-    combined = [name for name in fitted if registry.get(name).members]
-    of_kind = {
-        kind: any_of(registry.names(kind))
-        for kind in ("prompted", "measured", "external", "stated")
-    }
+    prompted, measured, external, stated = (
+        any_of(registry.names(kind)) for kind in ("prompted", "measured", "external", "stated")
+    )
     # A confidence LLM may be trained by the reward of an ablation, and for the answers of another
     # model.
-    stated = f"{of_kind['stated']}(-{rewards})?(-from-{any_of(config.models)})?"
-    uncalibrated = "|".join(
-        [of_kind["prompted"], of_kind["measured"], of_kind["external"], stated, any_of(fitted)]
-    )
+    rewards = any_of(registry.rewards)
+    stated += f"(-{rewards})?(-from-{any_of(config.models)})?"
+    calibrations = registry.calibrations()
+    fitted = [name for name in registry.names("fitted") if name not in calibrations]
+    combined = [name for name in fitted if registry.get(name).members]
+    uncalibrated = "|".join([prompted, measured, external, stated, any_of(fitted)])
+    calibration = any_of(calibrations)
     graded = [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
     alignments = any_of(
         "dpo" if reward == PAPER_REWARD else f"dpo-{reward}" for reward in registry.rewards
     )
-    return of_kind | {
+    return {
         "dataset": any_of(config.datasets),
         "model": any_of(config.models),
         "table": any_of(config.tables),
         "split": "(sft|rl|validation|test)",
         "ungraded": f"({UNGRADED})?" if graded else "()",
+        "prompted": prompted,
+        "measured": measured,
+        "external": external,
         "stated": stated,
         "combined": any_of(combined),
         "probe": any_of(name for name in fitted if name not in combined),
         "below": f"({uncalibrated})",
-        "calibration": calibrations,
-        "method": rf"({uncalibrated})(\+{calibrations})?",
+        "calibration": calibration,
+        "method": rf"({uncalibrated})(\+{calibration})?",
         "trained": any_of(registry.trained()),
         "aligned": rf"({alignments}|round\d+/{rewards}/start)",
         "round": rf"(round\d+/{rewards}/)?",  # of the alignment, empty for the first
@@ -91,7 +92,8 @@ def shard_files(number: int, *names: str, **patterns: str) -> str:
 
 def any_of(names: Iterable[str]) -> str:
     """A pattern that matches one of the names; without names it matches nothing."""
-    return f"({'|'.join(map(re.escape, names))})" if (names := list(names)) else NOTHING
+    alternatives = "|".join(map(re.escape, names))
+    return f"({alternatives})" if alternatives else NOTHING
 
 
 def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) -> None:
@@ -108,24 +110,25 @@ def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) 
             raise BadInput(f"{target}: {hint(config, target, [*names, *files])}")
 
 
-def hint(config: Config, target: str, known: Iterable[str] = ()) -> str:
+def hint(config: Config, target: str, known: Iterable[str]) -> str:
     """What was meant by a target that no rule makes; known: rules, and files that every
     configuration has.
 
     Raises BadInput for a method whose parts are not there.
     """
-    kinds = ("tex", "html")
-    tables = [f"paper_tables/{name}.{kind}" for name, kind in product(config.tables, kinds)]
-    if close := difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8):
+    kinds = product(config.tables, ("tex", "html"))
+    tables = [f"paper_tables/{name}.{kind}" for name, kind in kinds]
+    close = difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8)
+    if close:
         return f"no rule makes this; did you mean {close[0]!r}?"
     if Path(target).parts[0] == RESULTS:
         return hint_in_results(config, target)
-    return f"no rule makes this; targets are {', '.join(WHOLE)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
+    return f"no rule makes this; targets are {', '.join(RULES)}, paper_tables/TABLE.tex, and files in results/DATASET/MODEL/"
 
 
 def hint_in_results(config: Config, target: str) -> str:
     """What was meant by a file below results/."""
-    _, dataset, model, name, *_ = [*target.rstrip("/").split("/"), "", ""]
+    _, dataset, model, name, *_ = f"{target.rstrip('/')}///".split("/")
     if dataset == "models":
         return f"no such file; expected {RESULTS}/models/{model}/manifest.json"
     if dataset not in config.datasets:
@@ -134,11 +137,11 @@ def hint_in_results(config: Config, target: str) -> str:
         return f"no model {model!r}; models are {', '.join(config.models)}"
     registry = methods.of(config)
     known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards)]
-    folders = [name]  # that files of FILES may be in, and METHOD for a method
+    folders = [name]  # of FILES, that are meant: METHOD for a method
     if name.startswith("dpo-"):
         folders.append("dpo")
     if re.split(r"[-+]", name)[0] in known:
-        # BadInput names the missing part
+        # raises BadInput that names an unknown part
         picking.judge_base(config, registry.parse(name).source or model)
         folders.append("METHOD")
     meant = []
