@@ -1,5 +1,5 @@
-"""The configuration as its files have it and as structs (orce.settings.schema). orce.config.check
-says whether it makes sense.
+"""From the files of a configuration to its struct (orce.settings.schema): YAML, the merge of several
+files, and the type of each key. orce.config.check says whether the values go together.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ import json
 import os
 import re
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import (
     Annotated,
@@ -30,9 +30,10 @@ from msgspec import Struct, UnsetType
 from orce.errors import BadInput, did_you_mean, public
 from orce.settings.schema import Config, Source
 
-# the keys that a source of each section has, or may have
+HUB = ("hub", "config", "revision")
+# the keys that a source of each section has together; those of OPTIONAL may be left out
 FORMS: dict[str, list[tuple[str, ...]]] = {
-    "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
+    "datasets": [HUB, ("path",), ("size",)],
     "models": [
         ("hub", "revision"),
         ("path",),
@@ -42,7 +43,7 @@ FORMS: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 OPTIONAL = {"config", "revision", "size"}
-REPLACING = ("path", "server", "package", "model")  # keys of a source over whose hub they stand
+REPLACING = ("path", "server", "package", "model")  # keys of a source that replace a hub
 NAMES = {
     int: "integer",
     float: "number",
@@ -61,13 +62,15 @@ OTHER_FORMS = {
     re.compile(r"[-+]?0b.*"): "a number of base 2 to YAML",
     re.compile(r".*_.*"): "a number with signs between its digits to YAML",
 }
-LARGEST = 1e300
+LARGEST = 1e300  # magnitude of a number, which can then still be multiplied
 # YAML 1.1 reads 1e-4 as text: it wants a dot, and a sign in the exponent.
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping; other readers take the last."""
+    """Refuses a key that stands twice in one mapping, of which other readers take the last, and a
+    number that YAML reads as another.
+    """
 
     def compose_mapping_node(self, anchor):
         node = super().compose_mapping_node(anchor)
@@ -75,9 +78,8 @@ class _Strict(yaml.SafeLoader):
         for key, _ in node.value:
             first = seen.setdefault((key.tag, str(key.value)), key)
             if first is not key and key.tag != "tag:yaml.org,2002:merge":
-                problem = (
-                    f"the key {key.value!r} stands in line {first.start_mark.line + 1} already"
-                )
+                line = first.start_mark.line + 1
+                problem = f"the key {key.value!r} stands in line {line} already"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
         return node
 
@@ -115,26 +117,33 @@ def as_in_a_file(value: Any) -> Any:
     """A value of --config as YAML has it in a file: Snakemake leaves what stands inside a mapping
     or a list as text. Words such as yes stay text: they are options of questions.
     """
-    if isinstance(value, dict):
-        return {name: as_in_a_file(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [*map(as_in_a_file, value)]
-    if isinstance(value, str) and re.match(r"[-+.\d]|(true|false|null|~)$", value, re.IGNORECASE):
+    return _map_texts(_number_or_text, value)
+
+
+def _number_or_text(text: str) -> Any:
+    if re.match(r"[-+.\d]|(true|false|null|~)$", text, re.IGNORECASE):
         with contextlib.suppress(yaml.YAMLError):
-            read = yaml.load(value, _Strict)
-            return read if read is None or isinstance(read, int | float) else value
-    return value
+            value = yaml.load(text, _Strict)
+            if value is None or isinstance(value, int | float):
+                return value
+    return text
+
+
+def _map_texts(change: Callable[[str], Any], value: Any) -> Any:
+    """The value with each text in it changed, in mappings and lists too."""
+    if isinstance(value, dict):
+        return {name: _map_texts(change, item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_map_texts(change, item) for item in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def missing_keys_message(config: dict[str, Any], folder: Path) -> str | None:
     """What to say where `folder` has no config.yaml and the files named on the command line do not
     replace it.
     """
-    missing = [
-        field.name
-        for field in msgspec.structs.fields(Config)
-        if field.required and field.name not in config
-    ]
+    required = [field.name for field in msgspec.structs.fields(Config) if field.required]
+    missing = [name for name in required if name not in config]
     if not missing or (folder / "config.yaml").exists():
         return None
     remedy = "copy it there, or name it first: --configfile config.yaml mine.yaml"
@@ -146,7 +155,7 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     or data, which would stay.
     """
     mappings = [*map(read_mapping, paths)]
-    sources = dict[str, dict[str, Any]]()
+    sources: dict[str, dict[str, Any]] = {}
     for path, given in zip(paths, mappings, strict=True):
         for key, source in dotted_keys(given):
             if not key.endswith(".source") or not isinstance(source, dict):
@@ -161,36 +170,38 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
 
 def merged(files: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """What some files set together: later ones override keys of earlier ones."""
-    return functools.reduce(_over, files, {})
+    return functools.reduce(_merge, files, {})
 
 
-def _over(base: Any, over: Any) -> Any:
+def _merge(base: Any, over: Any) -> Any:
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    return base | {key: _over(base.get(key), value) for key, value in over.items()}
+    return base | {key: _merge(base.get(key), value) for key, value in over.items()}
 
 
 def name_file(
     message: str, paths: Iterable[str | Path], typed: dict[str, Any] | None = None
 ) -> str:
-    """A message `config: KEY: ...` with the last of some files that sets the key, or the most of it,
-    in place of `config`. typed: what --config sets after them.
+    """A message `config: KEY: ...` with the file that sets the key in place of `config`: the last of
+    those that set the key, or the longest beginning of it. typed: what --config sets after them.
     """
     start, _, rest = message.partition(": ")
     if start != "config":
         return message
     key, _, problem = rest.partition(": ")
-    if unknown := re.match("unknown key '(.+?)'", problem):
+    unknown = re.match("unknown key '(.+?)'", problem)
+    if unknown:
         key = f"{key}.{unknown[1]}".removeprefix("top level.")
-    files = {os.path.relpath(path): read_mapping(path) for path in paths} | {
-        "--config": typed or {}
-    }
-    sets = dict[str, int]()
+    files = {os.path.relpath(path): read_mapping(path) for path in paths}
+    files["--config"] = typed or {}
+    longest = 1
     for file, given in files.items():
         names = [name for name, _ in dotted_keys(given) if f"{key}.".startswith(f"{name}.")]
-        sets[file] = max(map(len, names), default=0)
-    last = max(reversed(sets), key=sets.__getitem__)
-    return f"{last}: {rest}" if sets[last] else message
+        length = max(map(len, names), default=0)
+        if length >= longest:
+            longest = length
+            start = file
+    return f"{start}: {rest}"
 
 
 def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
@@ -202,24 +213,27 @@ def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
     folder = presets.resolve()
     for mine, preset in itertools.combinations(paths, 2):
         ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
-        if preset.resolve().parent == folder and not ours:
-            before = dict(dotted_keys(read_mapping(mine)))
-            after = dict(dotted_keys(read_mapping(preset)))
-            changed = [
-                key for key in sorted(before.keys() & after.keys()) if before[key] != after[key]
-            ]
-            if keys := [key for key in changed if not isinstance(before[key], dict)]:
-                yield (
-                    f"config: {preset.name} comes after {mine.name} and overrides its {_first_keys(keys)}; "
-                    f"the last file wins: write --configfile {presets.name}/{preset.name} {mine.name} to keep yours"
-                )
+        if ours or preset.resolve().parent != folder:
+            continue
+        before = dict(dotted_keys(read_mapping(mine)))
+        after = dict(dotted_keys(read_mapping(preset)))
+        keys = []
+        for key in sorted(before.keys() & after.keys()):
+            if before[key] != after[key] and not isinstance(before[key], dict):
+                keys.append(key)
+        if keys:
+            yield (
+                f"config: {preset.name} comes after {mine.name} and overrides its {_first_keys(keys)}; "
+                f"the last file wins: write --configfile {presets.name}/{preset.name} {mine.name} to keep yours"
+            )
 
 
 def dotted_keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Each key of a configuration, dotted, with its value."""
     for name, value in config.items():
         yield f"{above}{name}", value
-        yield from dotted_keys(value, f"{above}{name}.") if isinstance(value, dict) else ()
+        if isinstance(value, dict):
+            yield from dotted_keys(value, f"{above}{name}.")
 
 
 def _first_keys(keys: list[str]) -> str:
@@ -243,13 +257,13 @@ def _merged_source(
     the folder, null removes a key.
     """
     left = {name: value for name, value in source.items() if value is not None}
+    replaced: set[str] = set()
     if "hub" not in left or left.keys() & {*REPLACING}:
-        left = {
-            name: value for name, value in left.items() if name not in ("hub", "config", "revision")
-        }
+        replaced |= {*HUB}
     if "path" in left:
-        left = {name: value for name, value in left.items() if name not in ("package", "file")}
-    if left and not any({*form} - OPTIONAL <= {*left} <= {*form} for form in forms):
+        replaced |= {"package", "file"}
+    left = {name: value for name, value in left.items() if name not in replaced}
+    if left and not any({*form} - OPTIONAL <= left.keys() <= {*form} for form in forms):
         named = [name for name in left if name not in (*OPTIONAL, "file")] or left
         expected = " or ".join(f"{{{', '.join(form)}}}" for form in forms)
         raise BadInput(
@@ -264,18 +278,17 @@ def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = N
 
     Numbers stay as they were written: 3 does not become 3.0, which would run everything again.
     """
-    inner = next(
-        (option for option in alternatives(kind) if is_struct(option) or is_named_mapping(option)),
-        None,
-    )
     if is_typeddict(kind) and isinstance(value, dict):
         kinds = get_type_hints(kind, include_extras=True)
         for name in value:
             if name not in kinds:
                 raise unknown_key(key, name, [*kinds])
         return {name: convert(cell, kinds[name], f"{key}.{name}") for name, cell in value.items()}
-    if inner is None or not isinstance(value, dict):  # answer_is is a text or a mapping
+    options = alternatives(kind)
+    mappings = [option for option in options if is_struct(option) or is_named_mapping(option)]
+    if not mappings or not isinstance(value, dict):  # answer_is is a text or a mapping
         return _leaf(value, kind, key, owner)
+    inner = mappings[0]
     if not is_struct(inner):
         names, entries = get_args(inner)
         return {
@@ -299,19 +312,19 @@ def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = N
 
 
 def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
-    power = isinstance(value, str) and POWER.fullmatch(value)
-    for read in (value, float(value)) if power else (value,):
+    readings = [value]
+    if isinstance(value, str) and POWER.fullmatch(value):
+        readings.append(float(value))
+    for reading in readings:
+        _require_finite(reading, key, value)
         try:
-            converted = msgspec.convert(read, kind)
+            return msgspec.convert(reading, kind)
         except msgspec.ValidationError:
             continue
         except TypeError as error:  # of the schema, not of the value
             allowed = "an integer's limit is an integer, and a text has a pattern or a length"
             problem = f"its type in orce/settings/schema.py cannot have such a limit ({error})"
             raise BadInput(f"config: {key}: {problem}; {allowed}") from None
-        _finite(converted, key, value)
-        return converted
-    _finite(value, key, value)
     shown = "a value that is not printed" if key.endswith(".api.key") else _for_message(value)
     meaning = key_meanings(owner).get(key.rpartition(".")[2]) if owner else None
     raise BadInput(
@@ -319,7 +332,7 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
     )
 
 
-def _finite(value: Any, key: str, written: Any) -> None:
+def _require_finite(value: Any, key: str, written: Any) -> None:
     """Raises BadInput for a number that is infinite, none, or too large to be computed with, in
     whatever holds it.
     """
@@ -336,27 +349,19 @@ def _finite(value: Any, key: str, written: Any) -> None:
 
 def _for_message(value: Any) -> str:
     """A value for a message, without what may be secret in addresses."""
-    shown = repr(_without_secrets(value))
+    shown = repr(_map_texts(public, value))
     return shown if len(shown) < 100 else f"{shown[:100]}..."
-
-
-def _without_secrets(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _without_secrets(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [*map(_without_secrets, value)]
-    return public(value) if isinstance(value, str) else value
 
 
 def _name(name: Any, kind: Any, key: str) -> str:
     try:
         return msgspec.convert(name, kind)
     except msgspec.ValidationError:
-        quoted = (
-            "" if isinstance(name, str) else "; YAML does not read this as text: put it in quotes"
-        )
+        remedy = ""
+        if not isinstance(name, str):
+            remedy = "; YAML does not read this as text: put it in quotes"
         raise BadInput(
-            f"config: {key}: {name!r} cannot be a name here; expected {type_in_words(kind)}{quoted}"
+            f"config: {key}: {name!r} cannot be a name here; expected {type_in_words(kind)}{remedy}"
         ) from None
 
 
@@ -376,7 +381,9 @@ def is_struct(kind: Any) -> bool:
 
 def is_named_mapping(kind: Any) -> bool:
     """Whether it is a mapping of names, which have a type of their own, or of structs."""
-    names, entries = get_args(kind) if get_origin(kind) is dict else (str, str)
+    if get_origin(kind) is not dict:
+        return False
+    names, entries = get_args(kind)
     return names is not str or is_struct(entries)
 
 
@@ -386,26 +393,27 @@ def type_in_words(kind: Any) -> str:
     """
     if get_origin(kind) is Annotated:
         meta = kind.__metadata__[0]
-        limits = [
-            f"{sign} {limit}"
-            for name, sign in SIGNS.items()
-            if (limit := getattr(meta, name)) is not None
-        ]
-        return meta.description or f"{type_in_words(kind.__origin__)} {', '.join(limits)}".strip()
+        if meta.description:
+            return meta.description
+        limits = []
+        for name, sign in SIGNS.items():
+            if getattr(meta, name) is not None:
+                limits.append(f"{sign} {getattr(meta, name)}")
+        return f"{type_in_words(kind.__origin__)} {', '.join(limits)}".strip()
     if get_origin(kind) is Literal:
         return " or ".join(map(str, get_args(kind)))
     if get_origin(kind) is list:
         item = type_in_words(get_args(kind)[0])
         return f"list of {item}" if " or " in item else f"list of {item}s"
-    if (options := alternatives(kind)) == [kind]:
+    options = alternatives(kind)
+    if options == [kind]:
         return NAMES.get(get_origin(kind) or kind, "mapping")
     words = dict.fromkeys(map(type_in_words, options))
-    whole = {
-        word
-        for word in words
-        if "integer" in word and word.replace("integer", "number", 1) in words
-    }
-    return " or ".join(word for word in words if word not in whole)
+    for word in [*words]:  # "number > 0" includes "integer > 0"
+        wider = word.replace("integer", "number", 1)
+        if wider != word and wider in words:
+            del words[word]
+    return " or ".join(words)
 
 
 @functools.cache

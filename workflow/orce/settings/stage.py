@@ -2,9 +2,9 @@
 never hold input or output files.
 
 orce.config.picking fills them from a configuration, `to_argument` makes the command-line argument
-of them, and `parsed` reads it. A key that has a default here is left out of the argument where it
-has that value. Numbers stay as they were written: 3 does not become 3.0, which would run everything
-again.
+of them, and `parse_argument` reads it. A key that has a default here is left out of the argument
+where it has that value. Numbers stay as they were written: 3 does not become 3.0, which would run
+everything again.
 """
 
 import json
@@ -124,12 +124,12 @@ def to_mapping(settings: msgspec.Struct | Mapping[str, Any]) -> dict[str, Any]:
 
 
 def from_mapping(kind: type[T], settings: T | Mapping[str, Any]) -> T:
-    """Settings that are given as a mapping, which may hold further keys, as a struct."""
+    """Settings as a struct; a mapping may have further keys, which are left out."""
     if isinstance(settings, kind):
         return settings
-    known = {field.encode_name for field in msgspec.structs.fields(kind)}
     given = cast(Mapping[str, Any], settings)
-    return msgspec.convert({key: value for key, value in given.items() if key in known}, kind)
+    known = {key: given[key] for key in kind.__struct_fields__ if key in given}
+    return msgspec.convert(known, kind)
 
 
 def parse_training_job(settings: TrainingSettings) -> TrainingJob:
