@@ -406,7 +406,7 @@ def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
 HOLD = """
 import sys
 from orce.runtime import preflight
-for lock in preflight.LOCKS:
+for lock in (preflight.RUN_LOCK, preflight.RESULTS_LOCK):
     preflight.hold(lock)
 print("alone", flush=True)
 sys.stdin.read()
@@ -441,14 +441,14 @@ def test_a_clone_on_the_same_results_names_the_other_one_and_ends(tmp_path, monk
         assert first.stdout.readline() == "alone\n"
         monkeypatch.chdir(tmp_path / "two")
         with pytest.raises(BadInput) as refused:
-            preflight.hold(preflight.RESULTS)
+            preflight.hold(preflight.RESULTS_LOCK)
         first.communicate()
     other = f"another Snakemake runs in {tmp_path}/one (process {first.pid})"
     assert (
         str(refused.value) == f"{other} and writes to {tmp_path}/results as this one does; wait for it, or end it first"
     )
-    preflight.hold(preflight.RESULTS)
-    preflight.hold(preflight.RESULTS)  # a second run of this process, after its first
+    preflight.hold(preflight.RESULTS_LOCK)
+    preflight.hold(preflight.RESULTS_LOCK)  # a second run of this process, after its first
     assert (tmp_path / "results" / ".orce.lock").read_text() == f"{tmp_path}/two"
 
 

@@ -35,7 +35,8 @@ def visible() -> tuple[list[str], str]:
     """Ids of the GPUs that a job started from here may use, and where they were read, in words for
     an error message.
     """
-    if (value := os.environ.get(SELECTOR)) is not None:
+    value = os.environ.get(SELECTOR)
+    if value is not None:
         # As in CUDA, the first entry that is not a device (-1, say) ends the list.
         entries = itertools.takewhile(DEVICE.fullmatch, map(str.strip, value.split(",")))
         return [*dict.fromkeys(entries)], f"{SELECTOR}={value}"
@@ -45,10 +46,10 @@ def visible() -> tuple[list[str], str]:
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=30)
+    except FileNotFoundError:
+        return [], "there is no nvidia-smi"
     except (OSError, subprocess.TimeoutExpired) as error:
-        return [], "there is no nvidia-smi" if isinstance(
-            error, FileNotFoundError
-        ) else f"nvidia-smi: {error}"
+        return [], f"nvidia-smi: {error}"
     if done.returncode:
         return [], "nvidia-smi: " + " ".join((done.stdout + done.stderr).split())[:200]
     return [line for line in done.stdout.split() if line.isdigit()], "nvidia-smi"
@@ -59,25 +60,28 @@ def lease(devices: list[str], count: int) -> list[str]:
     environment variables.
     """
     folder = _folder(devices)
-    taken = []
     poll = 0.05
+    started = time.monotonic()
+    patience = PATIENCE
     # Only the job at the head of the queue collects devices, so jobs with one GPU cannot starve a
     # job that needs two. Jobs that see other devices have a queue of their own.
     queue = f"queue-{zlib.crc32(','.join(devices).encode()):08x}"
-    turn = _lock(folder, queue)
-    started = time.monotonic()
-    patience = PATIENCE
-    while turn is None or not (taken := _take(folder, devices, count)):
-        if (waited := time.monotonic() - started) > patience:
-            users = ", ".join(
-                f"{device} by process {pid}" for device, pid in _marked(folder).items()
-            )
-            leased = users or "by an unknown process"
+    turn = None  # the lock of the queue, at its head
+    while True:
+        if turn is None:
+            turn = _lock(folder, queue)
+        if turn is not None:
+            taken = _take(folder, devices, count)
+            if taken:
+                break
+        waited = time.monotonic() - started
+        if waited > patience:
+            users = [f"{device} by process {pid}" for device, pid in _marked(folder).items()]
+            leased = ", ".join(users) or "by an unknown process"
             _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {leased}")
             patience *= 2
         time.sleep(random.uniform(0.5, 1) * poll)
         poll = min(SLOWEST_POLL, poll * 1.2)
-        turn = _lock(folder, queue) if turn is None else turn
     os.close(turn)
     ids = ",".join(taken)
     os.environ.update(CUDA_VISIBLE_DEVICES=ids, ORCE_LEASE=ids, ORCE_LEASE_FOLDER=str(folder))
@@ -88,14 +92,13 @@ def _folder(devices: list[str]) -> Path:
     """Folder of the locks, one per user and machine; inside a lease, a folder that only its own
     jobs share.
     """
+    # not in $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not
+    # set it
+    folder = Path(tempfile.gettempdir()) / f"orce-gpus-{os.getuid()}"
     outer = os.environ.get("ORCE_LEASE_FOLDER")
     ids = os.environ.get("ORCE_LEASE", "").split(",")
     if outer and set(devices) <= set(ids):
         folder = Path(outer) / f"within-{ids[0].replace('/', '_')}"
-    # not in $XDG_RUNTIME_DIR: it disappears at logout while a run may go on, and cron and su do not
-    # set it
-    else:
-        folder = Path(tempfile.gettempdir()) / f"orce-gpus-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         status = folder.lstat()
@@ -129,7 +132,11 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
     """Lock `count` free devices, or none: two jobs that each held one and waited for another would
     deadlock.
     """
-    free = {device: handle for device in devices if (handle := _lock(folder, device)) is not None}
+    free = {}
+    for device in devices:
+        handle = _lock(folder, device)
+        if handle is not None:
+            free[device] = handle
     used = _marked(folder) if len(free) >= count else {}
     taken = [device for device in free if device not in used][:count]
     if len(taken) < count:
@@ -156,28 +163,22 @@ def _marked(folder: Path) -> dict[str, str]:
             entries = os.fsdecode(path.read_bytes()).split("\0")
             environment = dict(entry.split("=", 1) for entry in entries if "=" in entry)
             if Path(environment.get("ORCE_LEASE_FOLDER", "")).is_relative_to(folder):
-                users |= dict.fromkeys(
-                    environment.get("ORCE_LEASE", "").split(","), path.parent.name
-                )
+                leased = environment.get("ORCE_LEASE", "").split(",")
+                users |= dict.fromkeys(leased, path.parent.name)
     return users
 
 
 def main(argv: list[str]) -> int:
     """Replace this process by the command, with its GPUs. Returns an exit code only if that fails."""
-    numbers = argv[0].split("/") if argv else []
-    command = argv[2:]
     try:
-        if (
-            not command
-            or argv[1] != "--"
-            or len(numbers) > 2
-            or not all(map(str.isdecimal, numbers))
-        ):
+        numbers = re.fullmatch(r"(\d+)(?:/(\d+))?", argv[0]) if argv[1:2] == ["--"] else None
+        command = argv[2:]
+        if numbers is None or not command:
             raise BadInput(
                 "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)"
             )
-        count = int(numbers[0])
-        wanted = int(numbers[-1])
+        count = int(numbers[1])
+        wanted = int(numbers[2] or count)
         if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
             raise BadInput(
                 f"this job needs {in_words(wanted)} and --resources gpu={count} leaves it {count}; ask for at least "

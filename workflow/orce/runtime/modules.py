@@ -1,5 +1,5 @@
-"""Users' own Python files, a task, a method or a reward: `kept` checks signatures when one is
-loaded, and results at each call.
+"""Users' own Python files, a task, a method or a reward: `keep_contracts` checks signatures when one
+is loaded, and results at each call.
 """
 
 import importlib.util
@@ -65,31 +65,35 @@ def _failure(path: str, error: Exception, verb: str = "") -> str:
     """', line 3: ValueError: text', by the last line of a user's file that an error went through,
     if it went through any.
     """
-    frames = traceback.extract_tb(error.__traceback__)
-    file = locate(path).resolve()
-    lines = [f", line {frame.lineno}" for frame in frames if Path(frame.filename).resolve() == file]
-    return f"{lines[-1] if lines else ''}: {verb}{' '.join(f'{type(error).__name__}: {error}'.split())}"
+    where = ""
+    for frame in traceback.extract_tb(error.__traceback__):
+        if Path(frame.filename).resolve() == locate(path).resolve():
+            where = f", line {frame.lineno}"
+    text = " ".join(f"{type(error).__name__}: {error}".split())
+    return f"{where}: {verb}{text}"
 
 
 def require(module, where: str, names: Iterable[str], what: str) -> None:
     """Raises BadInput naming the first of `names` that a module lacks; `what` is the kind of
     module, for the message.
     """
-    if missing := next((name for name in names if not hasattr(module, name)), None):
-        raise BadInput(f"{where}: no {missing}; {what} has {', '.join(names)}")
+    for name in names:
+        if not hasattr(module, name):
+            raise BadInput(f"{where}: no {name}; {what} has {', '.join(names)}")
 
 
 class Contract:
     """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
     holds(value, arguments): whether a result keeps the contract; an error in it counts as no.
+    n: how many arguments it is called with.
     """
 
     def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
         self.line = line
         self.holds = holds
         call, _, self.gives = line.partition(" -> ")
-        self.name, _, self.takes = call.removesuffix(")").partition("(")
-        self.n = self.takes.count(",") + bool(self.takes)
+        self.name, _, takes = call.removesuffix(")").partition("(")
+        self.n = takes.count(",") + bool(takes)
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
@@ -146,15 +150,12 @@ def _watch(function: Any, path: str, contract: Contract) -> Callable:
 
 def _question(arguments: tuple) -> str:
     """Which question a call was about; the text that it was to read, if it saw no question."""
-    if example := next(
-        (each for each in arguments if isinstance(each, dict) and "id" in each), None
-    ):
-        return f" for question {example['id']!r}"
-    return (
-        f" for the text {short(arguments[0])}"
-        if arguments and isinstance(arguments[0], str)
-        else ""
-    )
+    for argument in arguments:
+        if isinstance(argument, dict) and "id" in argument:
+            return f" for question {argument['id']!r}"
+    if arguments and isinstance(arguments[0], str):
+        return f" for the text {short(arguments[0])}"
+    return ""
 
 
 def short(value) -> str:

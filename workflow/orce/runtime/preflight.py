@@ -15,13 +15,13 @@ from orce.errors import BadInput, explain
 from orce.runtime import machine
 from orce.runtime.process import lock_holder, say, try_lock
 
-NAME = 4096  # bytes of a folder's name
-RUN = Path(".snakemake/orce.lock")
-RESULTS = Path("results/.orce.lock")
-LOCKS = (RUN, RESULTS)
-_HELD: dict[Path, int] = {}  # the locks of this process, open as long as it lives
-# Stages that load the answer LLM of their cell, and its confidence LLM.
+RUN_LOCK = Path(".snakemake/orce.lock")
+RESULTS_LOCK = Path("results/.orce.lock")
+LONGEST_NAME = 4096  # bytes of a folder's name in a lock
+_held: dict[Path, int] = {}  # descriptors of this process's locks, open as long as it lives
+# Stages that load the answer LLM of their cell.
 ANSWERING = ("sample", "elicit", "likelihoods", "states")
+# Stages that load its confidence LLM.
 JUDGING = ("sft", "train", "candidates", "dpo", "state", "states")
 
 
@@ -31,9 +31,9 @@ def check(workflow, config) -> None:
     """
     if not workflow.is_main_process:
         return
-    hold(RUN)
+    hold(RUN_LOCK)
     if workflow.touch:
-        hold(RESULTS)
+        hold(RESULTS_LOCK)
         return
     jobs = list(workflow.dag.needrun_jobs())
     if not workflow.local_exec:
@@ -56,7 +56,7 @@ def check(workflow, config) -> None:
             source = config.datasets[job.wildcards.dataset].source
             sources += [("data set", source)] if "hub" in source else []
     machine.check_hub(sources)
-    hold(RESULTS)  # last: a run that is refused leaves no folder
+    hold(RESULTS_LOCK)  # last: a run that is refused leaves no folder
 
 
 def _loaded(config, jobs) -> set[str]:
@@ -100,13 +100,13 @@ def hold(lock: Path) -> None:
         handle = os.open(lock, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise BadInput(explain(error)) from None
-    known = _HELD.get(lock.resolve())
+    known = _held.get(lock.resolve())
     if known is not None and os.path.samestat(os.fstat(known), os.fstat(handle)):
         os.close(handle)  # an earlier run in this process
         return
     if not try_lock(handle, lock):
         holder = lock_holder(handle)
-        there = os.pread(handle, NAME, 0).decode("utf-8", "replace") or here
+        there = os.pread(handle, LONGEST_NAME, 0).decode("utf-8", "replace") or here
         os.close(handle)
         shared = f" and writes to {lock.parent.resolve()} as this one does" if there != here else ""
         raise BadInput(
@@ -114,7 +114,7 @@ def hold(lock: Path) -> None:
         )
     os.ftruncate(handle, 0)
     os.pwrite(handle, here.encode(errors="replace"), 0)
-    _HELD[lock.resolve()] = handle
+    _held[lock.resolve()] = handle
     atexit.register(os.ftruncate, handle, 0)  # results that are published name no folder
 
 
