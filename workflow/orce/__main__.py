@@ -22,7 +22,7 @@ from orce.runtime import process
 from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.runtime.process import say
 
-TYPED = ("measure", "plan", "compare", "show")  # first in the help, in this order
+TYPED = ("measure", "plan", "compare", "show")  # by users: first in the help, in this order
 GRACE = 10  # seconds from a signal to the end of the process
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
 # jobs.
@@ -68,9 +68,10 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
 
 def commands() -> dict[str, str]:
     """{command: its module}."""
-    names = [path.stem for path in sorted(Path(stages.__file__).parent.glob("[a-z]*.py"))]
-    rules = {name.replace("_", "-"): f"orce.stages.{name}" for name in names}
-    return {name: f"orce.apps.{name}" for name in TYPED} | rules
+    by_name = {name: f"orce.apps.{name}" for name in TYPED}
+    for path in sorted(Path(stages.__file__).parent.glob("[a-z]*.py")):
+        by_name[path.stem.replace("_", "-")] = f"orce.stages.{path.stem}"
+    return by_name
 
 
 def overview(by_name: dict[str, str], program: str) -> str:
@@ -79,14 +80,11 @@ def overview(by_name: dict[str, str], program: str) -> str:
     about = []
     for name, module in by_name.items():
         # Parsed, not imported: importing a stage may load heavy libraries.
-        source = (
-            Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py").read_text()
-        )
-        paragraph = (ast.get_docstring(ast.parse(source)) or "").partition("\n\n")[0]
-        first = " ".join(paragraph.split()).partition(". ")[0].rstrip(".")
-        about.append(
-            textwrap.fill(first, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22)
-        )
+        file = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
+        paragraph = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
+        sentence = " ".join(paragraph.split()).partition(". ")[0].rstrip(".")
+        indents = {"initial_indent": f"  {name:<20}", "subsequent_indent": " " * 22}
+        about.append(textwrap.fill(sentence, width, **indents))
     usage = (
         f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
     )
@@ -98,6 +96,7 @@ def overview(by_name: dict[str, str], program: str) -> str:
 
 
 def run(program: str = "orce") -> None:
+    """The program: run the command of sys.argv, and end the process."""
     process.pause_collection()
     # only here: a process that calls main keeps its own handler
     signal.signal(signal.SIGTERM, _stop)
@@ -105,7 +104,7 @@ def run(program: str = "orce") -> None:
     try:
         try:
             code = main(sys.argv[1:], program)
-        finally:
+        finally:  # here, where a closed pipe is caught
             sys.stdout.flush()
     except BrokenPipeError:  # the reader has enough, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

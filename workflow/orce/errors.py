@@ -5,7 +5,8 @@ import errno
 import re
 from collections.abc import Iterable
 
-# A name and a password before the host of an address; a query and a fragment after it.
+# What may be secret in an address: a name and a password before the host, all up to the last @ (where
+# no scheme begins the text, only with a colon, unlike me@host), and a query and a fragment.
 LOGIN = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+)?(?(1)|[^@\s]*:).*@", re.IGNORECASE | re.DOTALL)
 QUERY = re.compile(r"\A(\s*[a-z][a-z0-9+.-]*:/+[^?#]*[?#]).*", re.IGNORECASE | re.DOTALL)
 
@@ -36,23 +37,27 @@ def explain(error: BadInput | OSError) -> str:
     if isinstance(error, BadInput):
         return str(error)
     prefix = f"{error.filename}: " if error.filename else ""
-    kept = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    hint = "; make room and start again: what is finished is kept" if kept else ""
-    return f"{prefix}{error.strerror or ' '.join(str(error).split())}{hint}"
+    reason = error.strerror or " ".join(str(error).split())
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        reason += "; make room and start again: what is finished is kept"
+    return prefix + reason
 
 
 def public(text: str) -> str:
-    """A text for a message: an address without what may be secret in it.
-    "https://me:word@host/v1?key=1" has two secrets.
+    """A text for a message: an address with *** for what may be secret, both the login and the query of
+    "https://me:word@host/v1?key=1".
     """
     return QUERY.sub(r"\1***", LOGIN.sub(lambda login: f"{login[1] or ''}***@", text))
 
 
 def one_line(error: BaseException) -> str:
+    """The beginning of an error's message, without a final full stop; its type if it has none."""
     return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """ "did you mean 'sft'? " of the known name that is most like another one; "" where none is."""
+    """The hint "did you mean 'sft'? " with the known name that is most like `name`; "" where none is
+    like it.
+    """
     close = difflib.get_close_matches(name, [*known], 1)
     return f"did you mean {close[0]!r}? " if close else ""
