@@ -83,8 +83,11 @@ def overview(by_name: dict[str, str], program: str) -> str:
         file = Path(__file__).parents[1].joinpath(*module.split(".")).with_suffix(".py")
         paragraph = (ast.get_docstring(ast.parse(file.read_text())) or "").partition("\n\n")[0]
         sentence = " ".join(paragraph.split()).partition(". ")[0].rstrip(".")
-        indents = {"initial_indent": f"  {name:<20}", "subsequent_indent": " " * 22}
-        about.append(textwrap.fill(sentence, width, **indents))
+        about.append(
+            textwrap.fill(
+                sentence, width, initial_indent=f"  {name:<20}", subsequent_indent=" " * 22
+            )
+        )
     usage = (
         f"usage: {program} COMMAND ...    (`{program} COMMAND --help` lists a command's arguments)"
     )

@@ -9,8 +9,8 @@ from shlex import quote
 
 from snakemake.utils import update_config
 
-# What Snakemake and its libraries have made lives as long as this process: each full collection would look at all of it again,
-# a tenth of a second. Once in a process: what earlier runs have left may go.
+# The objects of Snakemake and its libraries live as long as this process: each full collection would walk them again, a tenth of
+# a second. Frozen once in a process: what a run leaves may be collected in the next.
 if not gc.get_freeze_count():
     gc.freeze()
 
@@ -71,7 +71,8 @@ except BadInput as error:
 METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
 WILDCARDS = targets.wildcards(CONFIG)
-GIVEN = [name for name in CONFIG.models if picking.given_answers(CONFIG, "", name)]  # models with answers already made
+# Models with answers already made, which then are so for every data set.
+GIVEN = [name for name in CONFIG.models if picking.given_answers(CONFIG, "", name)]
 SAMPLED = [name for name in CONFIG.models if name not in GIVEN]
 GRADED = [name for name, dataset in CONFIG.datasets.items() if dataset.grading == "grader"]
 
@@ -221,10 +222,16 @@ def first_candidates(wildcards):
 # Confidences
 
 
+def trained_llms(dataset, model, row):
+    """(cell, folder) of each trained confidence LLM below a row. Out of domain, and in a transfer, another cell has it."""
+    weights = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
+    return list(filter(None, weights))
+
+
 def confidence_llms(dataset, model, row):
-    """The trained confidence LLMs below a row. Out of domain, and in a transfer, another cell has them."""
-    trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(row)]
-    return list(dict.fromkeys(f"{cell.folder}/{name}/manifest.json" for cell, name in filter(None, trained)))
+    """The manifests of the trained confidence LLMs below a row, each once."""
+    trained = trained_llms(dataset, model, row)
+    return list(dict.fromkeys(f"{cell.folder}/{name}/manifest.json" for cell, name in trained))
 
 
 def asked_samples(wildcards):
@@ -313,8 +320,7 @@ def made_on_the_way():
     for dataset, model, method in ROWS:
         cell = Cell(dataset, model)
         files |= {*answers_of(cell), cell.confidences(method)}
-        trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
-        for home, name in filter(None, trained):
+        for home, name in trained_llms(dataset, model, method):
             files |= {*answers_of(home), f"{home.folder}/{name}/manifest.json"}
             if name.startswith("dpo"):
                 reward, _ = reward_and_round(name)
@@ -345,8 +351,7 @@ def trials(wildcards):
         raise BadInput(f"config: no `tune`; give the grid: {grid}")
     cells = set()
     for dataset, model, method in ROWS:
-        trained = [picking.judge_weights(CONFIG, dataset, model, leaf) for leaf in METHODS.leaves(method)]
-        cells |= {cell for cell, name in filter(None, trained) if name.startswith("dpo")}
+        cells |= {cell for cell, name in trained_llms(dataset, model, method) if name.startswith("dpo")}
     for dataset, _ in sorted(cells):
         if "validation" not in CONFIG.datasets[dataset].splits:
             need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"

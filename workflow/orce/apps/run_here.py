@@ -130,7 +130,7 @@ class Run:
         """Sampled or given."""
         if picking.given_answers(self.config, *cell) is None:
             return self.stage("sample", cell, file, prompts=prompts)
-        manifest = cells.manifest(self.path(cell, file))
+        manifest = str(store.manifest_path(self.path(cell, file)))
         return self.stage("import_answers", cell, file, prompts=prompts, manifest=manifest)
 
     def stage(self, name: str, cell: Cell, file: str, row: str = "", **arguments: Any) -> str:

@@ -14,22 +14,9 @@ def prompts(dataset: str, split: str) -> str:
     return f"{RESULTS}/{dataset}/prompts/{split}.jsonl"
 
 
-def overlap(dataset: str) -> str:
-    return f"{RESULTS}/{dataset}/overlap.json"
-
-
 def weights_manifest(model: str) -> str:
     """Manifest of weights that the workflow converts from a package, or fetches from the hub."""
     return f"{RESULTS}/models/{model}/manifest.json"
-
-
-def manifest(path: str) -> str:
-    """The manifest next to a JSON-lines file, or inside a folder of weights."""
-    return (
-        path.replace(".jsonl", ".manifest.json")
-        if path.endswith(".jsonl")
-        else f"{path}/manifest.json"
-    )
 
 
 class Cell(NamedTuple):
@@ -48,7 +35,7 @@ class Cell(NamedTuple):
 
 
 def round_folder(reward: str, round: int) -> str:
-    """Folder of a later round of DPO inside its cell's folder; the first round's files are in the
+    """Folder of a round of DPO inside its cell's folder: "" for the first, whose files are in the
     cell's folder itself.
     """
     return "" if round == 1 else f"round{round}/{reward}/"

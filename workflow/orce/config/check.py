@@ -45,7 +45,7 @@ from orce.tasks.examples import SHOWN
 from orce.tasks.sources import split_file
 
 PAPER = Path(__file__).with_name("paper.yaml")  # the project's config.yaml, as the wheel carries it
-READERS = {"qa": qa, "choice": choice}  # tasks that read any source, by the keys of its dataset
+READERS = {"qa": qa, "choice": choice}  # tasks that read any source, by keys of the dataset
 OURS = (  # fields of a request that the package sets
     "model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "max_completion_tokens", "logprobs"
 )  # fmt: skip
@@ -162,8 +162,8 @@ def _dataset(name: str, config: Config) -> Iterator[str]:
     datasets = config.datasets
     dataset = datasets[name]
     with _at(f"{key}.task"):
-        task = tasks.get(dataset.task)
-    yield from _columns(key, dataset, task)
+        tasks.get(dataset.task)
+    yield from _columns(key, dataset)
     source = dataset.confidence_from
     trained = [other for other in datasets if datasets[other].confidence_from is None]
     if source not in (None, *trained):
@@ -186,21 +186,15 @@ def _dataset(name: str, config: Config) -> Iterator[str]:
         yield f"{key}.judge_reads: {dataset.judge_reads}, and {judges}, read {read}; give both the same"
 
 
-def _columns(key: str, dataset: Dataset, task: Any) -> Iterator[str]:
+def _columns(key: str, dataset: Dataset) -> Iterator[str]:
     """Checks the keys by which the tasks qa and choice read a source; no other task has them."""
-    given = dataset.fields or {}
-    known: dict[str, bool] = {}  # whether a field is required
-    keys: list[str] = []
-    # a user's module may have all of a reader's functions but this
-    if getattr(task, "load", None) in [reader.load for reader in READERS.values()]:
-        known = task.FIELDS
-        keys = ["fields", *task.OPTIONS]
     for name in picking.READING:
-        if getattr(dataset, name) is UNSET or name in keys:
-            continue
         kinds = [kind for kind in READERS if name in ("fields", *READERS[kind].OPTIONS)]
-        readers = f"the tasks {' and '.join(kinds)}" if len(kinds) > 1 else f"task {kinds[0]}"
-        yield f"{key}.{name}: a key of {readers}, and not of {dataset.task}"
+        if getattr(dataset, name) is not UNSET and dataset.task not in kinds:
+            readers = f"the tasks {' and '.join(kinds)}" if len(kinds) > 1 else f"task {kinds[0]}"
+            yield f"{key}.{name}: a key of {readers}, and not of {dataset.task}"
+    given = dataset.fields or {}
+    known = READERS[dataset.task].FIELDS if dataset.task in READERS else {}
     for name, required in known.items():
         if required and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
@@ -658,7 +652,7 @@ def rows(config: Config) -> None:
             source = picking.data_source(config, name)
             with _at(f"datasets.{name}"):
                 if _quickly_read(split_file(source, split)):
-                    tasks.get(dataset.task).load(source, split, first=3)
+                    READERS[dataset.task].load(source, split, first=3)
     for key, given, needed in _given_files(config):
         if _quickly_read(Path(given.path)):
             with _at(key):

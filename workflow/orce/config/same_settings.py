@@ -310,7 +310,7 @@ def recorded_otherwise(workflow, made_now: set, readout: str) -> str:
     )
 
 
-def refuse_other_settings(differing: dict[str, list[str]], touch: bool = False) -> None:
+def refuse_other_settings(differing: dict[str, list[str]], touch: bool) -> None:
     """Raises BadInput if there are files that today's settings would not make, {file: what differs}."""
     if not differing:
         return

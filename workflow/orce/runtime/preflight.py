@@ -72,13 +72,12 @@ def _loaded(config, jobs) -> set[str]:
     return loaded
 
 
-def tell_replaced(
-    tables: list[str], planned: Collection[str], document: str = "paper_tables/tables.tex"
-) -> None:
+def tell_replaced(tables: list[str], planned: Collection[str]) -> None:
     """Say that a run puts its tables where those of another configuration are."""
-    if document not in planned or not Path(document).exists():
+    document = Path("paper_tables/tables.tex")
+    if str(document) not in planned or not document.exists():
         return
-    text = Path(document).read_text(encoding="utf-8")
+    text = document.read_text(encoding="utf-8")
     there = re.findall(r"^\\input\{(.+)\.tex\}$", text, re.MULTILINE)
     if not {*there} <= {*tables}:
         replaced = f"are replaced: they show {', '.join(there)}, now {', '.join(tables)}"
