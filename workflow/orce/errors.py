@@ -47,7 +47,7 @@ def public(text: str) -> str:
     """A text for a message: an address with *** for what may be secret, both the login and the query of
     "https://me:word@host/v1?key=1".
     """
-    return QUERY.sub(r"\1***", LOGIN.sub(lambda login: f"{login[1] or ''}***@", text))
+    return QUERY.sub(r"\1***", LOGIN.sub(r"\1***@", text))
 
 
 def one_line(error: BaseException) -> str:

@@ -357,7 +357,9 @@ def trials(wildcards):
             need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"
             raise BadInput(f"config: datasets.{dataset}.splits: {need}")
     folders = [cell.folder for cell in sorted(cells)]
-    return expand("{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER_REWARD, trial=picking.trials(CONFIG))
+    return expand(
+        "{folder}/tune/{reward}/{trial}.jsonl", folder=folders, reward=PAPER_REWARD, trial=picking.trials(CONFIG)
+    )
 
 
 PICTURES = stages.pick_settings("figures", CONFIG)

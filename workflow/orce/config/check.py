@@ -6,6 +6,7 @@ The first problem ends the check, so a rule may rely on the rules before it.
 
 import contextlib
 import difflib
+import functools
 import importlib.util
 import re
 import shutil
@@ -54,9 +55,9 @@ OURS = (  # fields of a request that the package sets
 SECRET = re.compile(
     r"(?:api)?key|token|secrets?|passw(?:or)?d|passphrase|credentials?|auth|authorization|bearer|cookies?|headers?"
 )
-NO_SECRETS = {"cache key"} | {
-    f"{kind} token" for kind in ("bos", "eos", "stop", "pad", "unk", "mask", "start", "end")
-}
+NO_SECRETS = {
+    "cache key", "bos token", "eos token", "stop token", "pad token", "unk token", "mask token", "start token", "end token"
+}  # fmt: skip
 # names of linear layers: Llama, Qwen, Mistral, Gemma, Phi; Falcon, GPT-NeoX, Bloom; GPT-2; OPT;
 # MPT; InternLM
 LAYERS = (
@@ -92,7 +93,7 @@ def read_config(paths: list[str]) -> Config:
     """
     files = load.read_in_order(paths)
     try:
-        return check(load.merged(files))
+        return check(functools.reduce(load.merge, files))
     except BadInput as error:
         raise BadInput(load.name_file(str(error), paths)) from None
 

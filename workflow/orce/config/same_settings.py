@@ -8,6 +8,7 @@ the parameter `settings` of the rule that makes it.
 """
 
 import contextlib
+import copy
 import itertools
 import json
 import logging
@@ -224,12 +225,12 @@ def made_with(seal: dict[str, Any]) -> dict[str, Any]:
 
 def in_todays_keys(made: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     """Settings of an earlier version, without keys that always had one value, and with today's names."""
-    made = {key: value for key, value in made.items() if (key, value) != ("reader", "transformers")}
-    if isinstance(training := made.get("training"), dict):
-        constant = ("shared_prefix", True)
-        made["training"] = {
-            key: value for key, value in training.items() if (key, value) != constant
-        }
+    made = copy.deepcopy(made)
+    if made.get("reader") == "transformers":
+        del made["reader"]
+    training = made.get("training")
+    if isinstance(training, dict) and training.get("shared_prefix") is True:
+        del training["shared_prefix"]
     for name in ("scored", "model_read"):
         if "of" in made and name in now:
             made[name] = made.pop("of")
@@ -246,8 +247,10 @@ def other_inputs(seal: dict[str, Any], rule: Rule, settings: dict[str, Any]) -> 
     if rule.inputs is None:
         return []
     read = set(seal.get("inputs", ()))
-    if shards := [path for path in read if SHARDS in path]:
-        read = {path for shard in shards for path in seal_of(shard).get("inputs", ())}
+    for path in [*read]:
+        if SHARDS in path:
+            read.remove(path)
+            read.update(seal_of(path).get("inputs", ()))
     named = {store.run_path(path) for path, _ in picking.local_paths(settings)}
     needed = {path for path in map(store.run_path, rule.inputs) if path} - named
     allowed = needed | {described_by(path) for path in needed} | named | {*rule.outputs}

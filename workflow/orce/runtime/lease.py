@@ -76,7 +76,7 @@ def lease(devices: list[str], count: int) -> list[str]:
                 break
         waited = time.monotonic() - started
         if waited > patience:
-            users = [f"{device} by process {pid}" for device, pid in _marked(folder).items()]
+            users = [f"{device} by process {pid}" for device, pid in _users(folder).items()]
             leased = ", ".join(users) or "by an unknown process"
             _say(f"waiting {waited:.0f} s for {count} of GPU {','.join(devices)}; leased: {leased}")
             patience *= 2
@@ -137,7 +137,7 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
         handle = _lock(folder, device)
         if handle is not None:
             free[device] = handle
-    used = _marked(folder) if len(free) >= count else {}
+    used = _users(folder) if len(free) >= count else {}
     taken = [device for device in free if device not in used][:count]
     if len(taken) < count:
         taken = []
@@ -149,7 +149,7 @@ def _take(folder: Path, devices: list[str], count: int) -> list[str]:
     return taken
 
 
-def _marked(folder: Path) -> dict[str, str]:
+def _users(folder: Path) -> dict[str, str]:
     """Leased devices and a process that uses each, found by the environment of this machine's
     processes.
 

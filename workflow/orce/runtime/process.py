@@ -33,9 +33,10 @@ from orce.errors import BadInput, printable_lines
 # seconds between lines; 0 prints every update
 LINE_EVERY = float(os.environ.get("ORCE_PROGRESS_SECONDS", "10"))
 SPEED = "ORCE_SPEED"  # an environment variable, so that changing these settings reruns nothing
+# defaults of these settings
 USUAL = {"chunk": 4096, "batch_tokens": 16384, "micro_batch_tokens": 4096}
 # Of hidden states that a training keeps in memory (orce.training.frozen_layers). Where they would
-# take more, it computes them in every step.
+# take more, it computes them in every step. Here, as `orce plan` asks for it without torch.
 KEPT_BYTES = 2**30
 UNUSED = ("sklearn", "scipy")  # imported by transformers for parts that no stage calls
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h
@@ -151,9 +152,7 @@ def try_lock(handle: int, path, kind: int = fcntl.LOCK_EX) -> bool:
 
 
 class _Late(BaseException):
-    """More CPU time is used than `within` allows. No `except Exception` of the code that ran on
-    catches it.
-    """
+    """A block uses more CPU time than its `time_limit`. Not an Exception, which that code may catch."""
 
 
 @contextlib.contextmanager

@@ -50,7 +50,6 @@ NAMES = {
     str: "text",
     bool: "true or false",
     type(None): "null",
-    dict: "mapping",
 }
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
 # Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40
@@ -168,15 +167,11 @@ def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
     return mappings
 
 
-def merged(files: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """What some files set together: later ones override keys of earlier ones."""
-    return functools.reduce(_merge, files, {})
-
-
-def _merge(base: Any, over: Any) -> Any:
+def merge(base: Any, over: Any) -> Any:
+    """A configuration with the keys of another one over it."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    return base | {key: _merge(base.get(key), value) for key, value in over.items()}
+    return base | {key: merge(base.get(key), value) for key, value in over.items()}
 
 
 def name_file(
