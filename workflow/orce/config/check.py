@@ -605,14 +605,15 @@ def path_with(folder: str | Path) -> str:
 def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ...]]]:
     """(key, file, keys that each record needs) of the given answers and confidences of the paper's tables."""
     registry = methods.of(config)
-    for table in (config.tables[name] for name in config.paper_tables):
+    for name in config.paper_tables:
+        table = config.tables[name]
         rows = registry.bottom(layout.row_labels(table, registry))
         external = [row for row in rows if registry.find(row).kind == "external"]
         for model in table.models:
             answers = picking.given_answers(config, table.dataset, model)
             if answers is not None:
-                own = config.models[model].answers is not None
-                yield (f"models.{model}.answers" if own else "answers"), answers, ()
+                own = f"models.{model}.answers"
+                yield own if config.models[model].answers else "answers", answers, ()
             for row in external:
                 given = picking.given_confidences(config, table.dataset, model, row)
                 yield f"methods.{row}", given, ("confidence",)

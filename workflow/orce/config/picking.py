@@ -135,7 +135,9 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
 def given_answers(config: Config, dataset: str, name: str) -> GivenFile | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
     given = config.models[name].answers or config.answers
-    return None if given.path is None else _of_cell(given.path, given.fields, dataset, name)
+    if given.path is None:
+        return None
+    return _of_cell(given.path, given.fields, dataset, name)
 
 
 def given_confidences(config: Config, dataset: str, name: str, method: str) -> GivenFile:

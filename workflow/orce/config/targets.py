@@ -84,10 +84,12 @@ def shards(number: int) -> str:
 
 
 def shard_files(number: int, *names: str, **patterns: str) -> str:
-    """A pattern of files that are joined from so many shards: some names, in wildcards with these
-    patterns. Of one shard, none.
+    """A pattern of files that are joined from so many shards, none from one shard. names: with
+    wildcards, whose patterns are `patterns`.
     """
-    return "|".join(name.format(**patterns) for name in names) if number > 1 else NOTHING
+    if number == 1:
+        return NOTHING
+    return "|".join(name.format(**patterns) for name in names)
 
 
 def any_of(names: Iterable[str]) -> str:

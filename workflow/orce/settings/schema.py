@@ -43,8 +43,7 @@ Label = An[
 Text = An[str, Meta(min_length=1, description="text that is not empty")]
 Texts = An[list[str], Meta(min_length=1, description="list of texts")]
 Count = An[int, Meta(ge=1)]
-# What a model's time, a job or a pass over the data is multiplied by has an upper limit too: more
-# would run for years.
+# Numbers that multiply the time of a run have an upper limit too: beyond it, a run takes years.
 Rounds = An[int, Meta(ge=1, le=100)]
 Times = An[int, Meta(ge=1, le=10_000)]
 Resamples = An[int, Meta(ge=1, le=1_000_000)]
@@ -64,7 +63,7 @@ Columns = An[list[str], Meta(min_length=1, max_length=26, description="list of u
 Fraction = An[str, Meta(pattern=r"^[1-9][0-9]*/[1-9][0-9]*\Z", description="share such as 1/3")]
 Values = An[list[Positive], Meta(min_length=1, description="list of numbers > 0")]
 Repository = An[str, Meta(pattern=r"^[^/\s]+/[^/\s]+\Z", description="OWNER/NAME")]
-# a name and password, a query and a fragment may be secret, and would stand in every seal
+# a name, a password, a query and a fragment may be secret, and would stand in every seal
 Address = An[
     str,
     Meta(
@@ -263,7 +262,7 @@ class Lora(Part, kw_only=True):
 
 
 class Trainer(Part, kw_only=True):
-    """What of `training` changes the weights that come out: the settings of a stage have it."""
+    """The keys of `training` that change the resulting weights, and so are in a stage's settings."""
 
     method: Literal["lora", "full"]  # adapters or all weights
     lora: Lora  # adapters; unused where method is full
