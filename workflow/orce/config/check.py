@@ -12,7 +12,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -195,7 +194,14 @@ def _columns(key: str, dataset: Dataset) -> Iterator[str]:
             readers = f"the tasks {' and '.join(kinds)}" if len(kinds) > 1 else f"task {kinds[0]}"
             yield f"{key}.{name}: a key of {readers}, and not of {dataset.task}"
     given = dataset.fields or {}
-    known = READERS[dataset.task].FIELDS if dataset.task in READERS else {}
+    if SHOWN in dataset.splits:
+        if dataset.task != "qa":
+            yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
+        if dataset.reasoning or "answer" not in given:
+            yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
+    if dataset.task not in READERS:
+        return
+    known = READERS[dataset.task].FIELDS
     for name, required in known.items():
         if required and name not in given:
             yield f"{key}.fields.{name}: missing; name the column of the {name}"
@@ -204,16 +210,12 @@ def _columns(key: str, dataset: Dataset) -> Iterator[str]:
             yield f"{key}.fields.{name}: not of task {dataset.task}, whose fields are {', '.join(known)}"
     if dataset.task == "choice":
         yield from _options(key, dataset)
-    if dataset.task == "qa" and not {"question", "id"} & given.keys():
+    elif not {"question", "id"} & given.keys():
         yield f"{key}.fields.question: missing; name the column of the question"
     try:
         re.compile(dataset.answer_pattern or "")
     except re.error as error:
         yield f"{key}.answer_pattern: {dataset.answer_pattern!r} is not a regular expression ({error})"
-    if SHOWN in dataset.splits and dataset.task != "qa":
-        yield f"{key}.splits.{SHOWN}: task qa has worked examples of your own, and {dataset.task} has not"
-    if SHOWN in dataset.splits and (dataset.reasoning or "answer" not in given):
-        yield f"{key}.splits.{SHOWN}: a worked example is a question with its answer (fields.answer), and no reasoning"
     with _at(f"{key}.equality"):
         qa.require(dataset.equality or "normalised")
 
@@ -380,9 +382,9 @@ def _fitted_twice(key: str, row: str, registry: Registry) -> Iterator[str]:
     """A row fitted on the calibration set has only in-sample confidences there, unfit for another
     fit.
     """
-    below = [*chain.from_iterable(map(registry.fitted, registry.below(row)))]
-    if registry.own_fit(row) and below:
-        yield f"{key}: {below[0]} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
+    if registry.own_fit(row):
+        for below in registry.fitted(row)[1:]:
+            yield f"{key}: {below} is fitted on the questions that {row} would be fitted on; name a row that fits nothing"
 
 
 def _check_settings(name: str, given: dict[str, Any], registry: Registry) -> None:
@@ -424,28 +426,29 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
         if model not in config.models:
             yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
     yield from _twice(f"{key}.models", table.models)
-    yield from _twice(f"{key}.methods", [*(table.methods or ())])
+    rows = [*(table.methods or ())]
+    yield from _twice(f"{key}.methods", rows)
     if table.kind == "transfer" and not table.source:
         yield f"{key}.source: name the model whose confidence LLMs are transferred"
-    for row in table.methods or ():
+    for row in rows:
         with _at(f"{key}.methods"):
             registry.weights(row)
         yield from _fitted_twice(f"{key}.methods", row, registry)
         if table.kind == "transfer":
-            yield from _transferred(f"{key}.methods", row, table.source or "", registry)
+            yield from _transferred(f"{key}.methods", row, table, registry)
     yield from _fits(key, table, config, registry)
     for model in table.models:
         yield from _cell(key, table, model, config, registry)
 
 
-def _transferred(key: str, row: str, source: str, registry: Registry) -> Iterator[str]:
-    """A combination in a transfer is of transferred members."""
+def _transferred(key: str, row: str, table: Table, registry: Registry) -> Iterator[str]:
+    """In a transfer, the members of a combination have to be transferred too."""
     method = registry.parse(row).method
     if not registry.get(method).members:
         return
     for leaf in registry.with_weights([row]):
         if registry.parse(leaf).source is None:
-            remedy = f"name {leaf}-from-{source} in methods.{method}.of"
+            remedy = f"name {leaf}-from-{table.source} in methods.{method}.of"
             yield f"{key}: {row} is combined from {leaf} of the table's own models; {remedy}"
 
 
@@ -464,10 +467,11 @@ def _fits(key: str, table: Table, config: Config, registry: Registry) -> Iterato
     for model in [table.source or ""] if table.kind == "transfer" else table.models:
         if not models[model].trains and with_weights:
             yield f"{key}: model {model!r} has trains: false, and this table needs its confidence LLMs; name another"
-    for method in chain.from_iterable(map(registry.fitted, rows)):
-        if config.datasets[table.dataset].calibrate_on is None:
-            how = registry.own_fit(method)
-            yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
+    if config.datasets[table.dataset].calibrate_on is None:
+        for row in rows:
+            for method in registry.fitted(row):
+                how = registry.own_fit(method)
+                yield f"{key}: {method} needs datasets.{table.dataset}.calibrate_on, the dataset to fit {how} on"
     for model in table.models:
         if not models[model].trains and probed:
             yield f"{key}: {probed[0]} is fitted on training questions, and model {model!r} has trains: false"
@@ -535,25 +539,30 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def _texts(config: Config, registry: Registry) -> Iterator[str]:
-    """Labels and captions: one printable line each, as they are printed in LaTeX, HTML, RST,
-    pictures and a terminal.
-    """
-    texts = {f"models.{name}.label": model.label for name, model in config.models.items()}
+    for name, model in config.models.items():
+        yield from _label(f"models.{name}.label", model.label)
     for name, table in config.tables.items():
-        texts[f"tables.{name}.caption"] = " ".join((table.caption or "-").split())
+        caption = " ".join((table.caption or "-").split())
+        yield from _label(f"tables.{name}.caption", caption, 10 * LONGEST_LABEL)
         if isinstance(table.methods, dict):
             for row, label in table.methods.items():
-                texts[f"tables.{name}.methods.{row}"] = label
+                yield from _label(f"tables.{name}.methods.{row}", label)
     for name in registry.names():
-        texts[f"{name}: LABEL of its module"] = str(registry.get(name).label)
+        yield from _label(f"{name}: LABEL of its module", registry.get(name).label)
     for name, module in registry.rewards.items():
-        texts[f"orce-{name}: LABEL of its module"] = str(rewards.row_label(module))
-    for key, text in texts.items():
-        odd = [character for character in text if not character.isprintable()]
-        if odd:
-            yield f"{key}: U+{ord(odd[0]):04X} in {text!r} cannot be printed; a label is one line of printable characters"
-        if not text.strip() or len(text) > LONGEST_LABEL * (10 if key.endswith("caption") else 1):
-            yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
+        yield from _label(f"orce-{name}: LABEL of its module", rewards.row_label(module))
+
+
+def _label(key: str, text: str, longest: int = LONGEST_LABEL) -> Iterator[str]:
+    """One line of printable characters, as it is printed in LaTeX, HTML, RST, pictures and a
+    terminal.
+    """
+    text = str(text)  # LABEL of a user's module may be anything
+    for character in text:
+        if not character.isprintable():
+            yield f"{key}: U+{ord(character):04X} in {text!r} cannot be printed; a label is one line of printable characters"
+    if not text.strip() or len(text) > longest:
+        yield f"{key}: {len(text)} characters; a label has 1 to {LONGEST_LABEL}, a caption ten times as many"
 
 
 def data(config: Config) -> None:

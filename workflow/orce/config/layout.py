@@ -97,16 +97,16 @@ class Tables(Settings, kw_only=True):
         from orce import methods  # numpy, which a table that has its rows does not need
 
         registry = methods.of(config)
-        names = names or tuple(config.paper_tables)
-        specs = [config.tables[name] for name in names]
+        chosen = list(names or config.paper_tables)
+        specs = [config.tables[name] for name in chosen]
         shown = set()
         for spec in specs:
             shown.update(spec.models)
             if isinstance(spec.source, str):
                 shown.add(spec.source)
         return cls(
-            tables={name: resolve(config.tables[name], registry) for name in names},
-            order=list(names),
+            tables={name: resolve(config.tables[name], registry) for name in chosen},
+            order=chosen,
             unparsed_confidence=config.evaluation.unparsed_confidence,
             accept=config.dpo.accept,
             models={name: {"label": config.models[name].label} for name in sorted(shown)},

@@ -66,10 +66,8 @@ class OnceSnakemakeSays(logging.Filter):
 
 def add_checks(checks: dict[tuple[str, ...], Callable[[], None]]) -> None:
     """Have each check called once Snakemake says one of its beginnings."""
-    for former in [*logger.filters]:
-        # of an earlier run in this process, which ended before it said them
-        if isinstance(former, OnceSnakemakeSays):
-            logger.removeFilter(former)
+    # An earlier run in this process may have ended before it said them.
+    logger.filters = [kept for kept in logger.filters if not isinstance(kept, OnceSnakemakeSays)]
     for beginnings, check in checks.items():
         logger.addFilter(OnceSnakemakeSays(beginnings, check))
 
@@ -110,7 +108,8 @@ def check_plan(workflow, config) -> None:
         say(
             f"{in_short(unsealed)}: {NO_SEAL}; the next run names the command that makes them again"
         )
-        differing = {file: differing[file] for file in differing if file not in unsealed}
+        for file in unsealed:
+            del differing[file]
     refuse_other_settings(differing, workflow.touch)
 
 
@@ -141,10 +140,10 @@ def kept_files(workflow, made_now: Collection) -> dict[str, list[Rule]]:
     return {file: rules for file, rules in kept.items() if rules}
 
 
-def jobs_in_order(workflow) -> list:
+def jobs_in_order(workflow) -> Iterator[Any]:
     """The jobs of the plan, also those that need not run, each after the jobs that it waits for."""
-    levels = workflow.dag.toposorted()
-    return list(itertools.chain.from_iterable(sorted(level, key=outputs_of) for level in levels))
+    for level in workflow.dag.toposorted():
+        yield from sorted(level, key=outputs_of)
 
 
 def outputs_of(job) -> list[str]:
@@ -321,12 +320,12 @@ def refuse_other_settings(differing: dict[str, list[str]], touch: bool) -> None:
         OTHER_SETTINGS.parent.mkdir(exist_ok=True)
         OTHER_SETTINGS.write_text("\n".join(differing) + "\n")
     reasons = list(dict.fromkeys(itertools.chain.from_iterable(differing.values())))
-    shown = f" ({'; '.join(reasons[:3])}{'; ...' if reasons[3:] else ''})" if reasons else ""
+    shown = "; ".join(reasons[:3]) + ("; ..." if reasons[3:] else "")
     again = f"-R $(cat {OTHER_SETTINGS})"
     if touch:
         again = f"--rerun-triggers mtime -f -- $(cat {OTHER_SETTINGS}), and then this command"
     raise BadInput(
-        f"{in_short([*differing])}: made with other settings than now{shown}, and Snakemake would keep them; to make them "
+        f"{in_short([*differing])}: made with other settings than now ({shown}), and Snakemake would keep them; to make them "
         f"again: {again}; to keep them: {KEEP}=1 before the command"
     )
 

@@ -47,7 +47,7 @@ def wildcards(config: Config) -> dict[str, str]:
     combined = [name for name in fitted if registry.get(name).members]
     uncalibrated = "|".join([prompted, measured, external, stated, any_of(fitted)])
     calibration = any_of(calibrations)
-    graded = [name for name, dataset in config.datasets.items() if dataset.grading == "grader"]
+    graded = any(dataset.grading == "grader" for dataset in config.datasets.values())
     alignments = any_of(
         "dpo" if reward == PAPER_REWARD else f"dpo-{reward}" for reward in registry.rewards
     )
