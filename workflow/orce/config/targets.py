@@ -4,8 +4,8 @@ makes.
 
 import difflib
 import re
-from collections.abc import Iterable
-from itertools import chain, product
+from collections.abc import Collection, Iterable
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -98,11 +98,10 @@ def any_of(names: Iterable[str]) -> str:
     return f"({alternatives})" if alternatives else NOTHING
 
 
-def refuse_unknown(config: Config, wanted: Iterable[str], rules: Iterable[Any]) -> None:
+def refuse_unknown(config: Config, wanted: Iterable[str], rules: Collection[Any]) -> None:
     """Raises BadInput for a target that is neither a rule, nor a file that a rule makes or that is
     there; it says what was meant.
     """
-    rules = list(rules)
     names = {rule.name for rule in rules}
     outputs = [*chain.from_iterable(rule.output for rule in rules)]
     files = [str(output) for output in outputs if "{" not in str(output)]
@@ -118,8 +117,9 @@ def hint(config: Config, target: str, known: Iterable[str]) -> str:
 
     Raises BadInput for a method whose parts are not there.
     """
-    kinds = product(config.tables, ("tex", "html"))
-    tables = [f"paper_tables/{name}.{kind}" for name, kind in kinds]
+    tables = []
+    for name in config.tables:
+        tables += [f"paper_tables/{name}.tex", f"paper_tables/{name}.html"]
     close = difflib.get_close_matches(target, [*known, *tables], 1, cutoff=0.8)
     if close:
         return f"no rule makes this; did you mean {close[0]!r}?"
