@@ -180,8 +180,8 @@ def name_file(
     """A message `config: KEY: ...` with the file that sets the key in place of `config`: the last of
     those that set the key, or the longest beginning of it. typed: what --config sets after them.
     """
-    start, _, rest = message.partition(": ")
-    if start != "config":
+    origin, _, rest = message.partition(": ")
+    if origin != "config":
         return message
     key, _, problem = rest.partition(": ")
     unknown = re.match("unknown key '(.+?)'", problem)
@@ -195,8 +195,8 @@ def name_file(
         length = max(map(len, names), default=0)
         if length >= longest:
             longest = length
-            start = file
-    return f"{start}: {rest}"
+            origin = file
+    return f"{origin}: {rest}"
 
 
 def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
