@@ -314,7 +314,7 @@ def main(argv: list[str]) -> int:
     if gpu is None:
         torch.set_num_threads(1)  # two that wait for each other spin, and beside other work take ten times as long
         config.device, config.dtype, pair = "cpu", "float32", "" if args.two else None
-    elif gpu["capability"] < machine.CAPABLE.get(config.dtype, 0):
+    elif gpu["capability"] < machine.CAPABILITIES.get(config.dtype, 0):
         config.dtype = "float32"
     names, packages = ["transformers", *(["vllm"] if gpu else [])], provenance.versions()
     if gpu and "vllm" not in packages:
