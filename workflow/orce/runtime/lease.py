@@ -178,25 +178,7 @@ def main(argv: list[str]) -> int:
                 "usage: python -m orce.runtime.lease N[/WANTED] -- COMMAND ...   (N: number of GPUs, 0 or more)"
             )
         count = int(numbers[1])
-        wanted = int(numbers[2] or count)
-        if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
-            raise BadInput(
-                f"this job needs {in_words(wanted)} and --resources gpu={count} leaves it {count}; ask for at least "
-                f"gpu={wanted}, or {LOWER}"
-            )
-        devices, origin = visible() if count else ([], "")
-        if count > len(devices):
-            raise BadInput(
-                f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); {LOWER}, or run it "
-                "where there are more"
-            )
-        # If exactly as many devices are visible as needed, SLURM, a container or the user has
-        # chosen them. There is nothing to lock: under cgroups the only device of every job is
-        # called 0.
-        if 0 < count < len(devices):
-            _say(f"GPU {','.join(lease(devices, count))}")
-        elif count:
-            _say(f"GPU {','.join(devices)}, as given")
+        take(count, int(numbers[2] or count))
     except (BadInput, OSError) as error:
         _say(str(error))
         return 2
@@ -209,6 +191,29 @@ def main(argv: list[str]) -> int:
     except OSError as error:
         _say(f"{command[0]}: {error.strerror}")
         return 127 if isinstance(error, FileNotFoundError) else 126
+
+
+def take(count: int, wanted: int) -> None:
+    """Lease `count` GPUs for a job that needs `wanted`. Raises BadInput if it cannot have them."""
+    if count < wanted:  # Snakemake silently lowers a job's request to N of --resources gpu=N
+        raise BadInput(
+            f"this job needs {in_words(wanted)} and --resources gpu={count} leaves it {count}; ask for at least "
+            f"gpu={wanted}, or {LOWER}"
+        )
+    if count == 0:
+        return
+    devices, origin = visible()
+    if count > len(devices):
+        raise BadInput(
+            f"this job needs {in_words(count)} and this machine shows {len(devices)} ({origin}); {LOWER}, or run it "
+            "where there are more"
+        )
+    # If exactly as many devices are visible as needed, SLURM, a container or the user has chosen
+    # them. There is nothing to lock: under cgroups the only device of every job is called 0.
+    if count == len(devices):
+        _say(f"GPU {','.join(devices)}, as given")
+    else:
+        _say(f"GPU {','.join(lease(devices, count))}")
 
 
 def in_words(count: int) -> str:

@@ -11,9 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from orce.errors import BadInput, one_line
 from orce.runtime import lease
@@ -138,11 +136,10 @@ def broken_weights(config, loaded: set[str]) -> list[str]:
     return done.stdout.splitlines()
 
 
-def check_hub(sources: Iterable[tuple[str, dict[str, Any]]]) -> None:
-    """Raises BadInput if the hub refuses a source, (model or data set, {hub, revision}), or no disk
+def check_hub(asked: dict[tuple[str, str | None], str]) -> None:
+    """Raises BadInput if the hub refuses one of {(name, revision): "model" or "data set"}, or no disk
     holds the weights.
     """
-    asked = {(source["hub"], source.get("revision")): what for what, source in sources}
     if not asked:
         return
     from huggingface_hub import constants

@@ -48,14 +48,7 @@ def check(workflow, config) -> None:
     lacks += machine.broken_weights(config, _loaded(config, jobs))
     if lacks:
         raise BadInput("\n".join(lacks))
-    sources = []
-    for job in jobs:
-        if job.rule.name == "fetch":
-            sources.append(("model", config.models[job.wildcards.model].source))
-        if job.rule.name == "prompts":
-            source = config.datasets[job.wildcards.dataset].source
-            sources += [("data set", source)] if "hub" in source else []
-    machine.check_hub(sources)
+    machine.check_hub(_asked_of_the_hub(config, jobs))
     hold(RESULTS_LOCK)  # last: a run that is refused leaves no folder
 
 
@@ -70,6 +63,20 @@ def _loaded(config, jobs) -> set[str]:
             name = job.wildcards.model
             loaded.add(config.models[name].confidence or name)
     return loaded
+
+
+def _asked_of_the_hub(config, jobs) -> dict[tuple[str, str | None], str]:
+    """{(name, revision): "model" or "data set"} of what some jobs fetch."""
+    asked = {}
+    for job in jobs:
+        if job.rule.name == "fetch":
+            source = config.models[job.wildcards.model].source
+            asked[source["hub"], source.get("revision")] = "model"
+        if job.rule.name == "prompts":
+            source = config.datasets[job.wildcards.dataset].source
+            if "hub" in source:
+                asked[source["hub"], source.get("revision")] = "data set"
+    return asked
 
 
 def tell_replaced(tables: list[str], planned: Collection[str]) -> None:
