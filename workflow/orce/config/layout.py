@@ -92,12 +92,12 @@ class Tables(Settings, kw_only=True):
     accept: str = "all"  # which pairs DPO sees: dpo.accept
 
     @classmethod
-    def of(cls, config: Config, *names: str) -> Self:
-        """Of some tables, by default of all."""
+    def of(cls, config: Config, table: str = "") -> Self:
+        """Of one table, by default of all of `paper_tables`."""
         from orce import methods  # numpy, which a table that has its rows does not need
 
         registry = methods.of(config)
-        chosen = list(names or config.paper_tables)
+        chosen = [table] if table else config.paper_tables
         specs = [config.tables[name] for name in chosen]
         shown = set()
         for spec in specs:
