@@ -422,7 +422,7 @@ def _pictures(tables: Iterable[Table]) -> Iterator[str]:
 def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:
     if table.dataset not in config.datasets:
         yield f"{key}.dataset: no dataset {table.dataset!r}; datasets are {', '.join(config.datasets)}"
-    for model in filter(None, [*table.models, table.source]):
+    for model in [*table.models, table.source or table.models[0]]:
         if model not in config.models:
             yield f"{key}: no model {model!r}; models are {', '.join(config.models)}"
     yield from _twice(f"{key}.models", table.models)
