@@ -85,15 +85,15 @@ def require(module, where: str, names: Iterable[str], what: str) -> None:
 class Contract:
     """How a function is called and what it gives, as in 'read(text, settings) -> confidence'.
     holds(value, arguments): whether a result keeps the contract; an error in it counts as no.
-    n: how many arguments it is called with.
+    takes: the names of its n arguments.
     """
 
     def __init__(self, line: str, holds: Callable[..., bool] = lambda *_: True):
         self.line = line
         self.holds = holds
         call, _, self.gives = line.partition(" -> ")
-        self.name, _, takes = call.removesuffix(")").partition("(")
-        self.n = takes.count(",") + bool(takes)
+        self.name, _, self.takes = call.removesuffix(")").partition("(")
+        self.n = self.takes.count(",") + bool(self.takes)
 
 
 @cache  # by the module itself: the rules ask thousands of times in one plan
