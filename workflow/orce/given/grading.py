@@ -26,7 +26,7 @@ from orce.text.extract import plain
 
 Items = Sequence[tuple[Sample, Example]]
 Comparison = tuple[str, str, str]  # a question and two answers to it
-# Whether the two answers of each comparison mean the same (None for an unread reply), and the reply.
+# Whether the first answer of each has the meaning of the second (None for an unread reply); the reply.
 SameMeaning = Callable[[list[Comparison]], Sequence[tuple[bool | None, Any]]]
 CPU_SECONDS = 3  # to fill in a template
 MARKED = re.compile(

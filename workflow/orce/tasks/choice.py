@@ -37,7 +37,8 @@ _NOT_THIS = re.compile(
 )
 # After an option's text: "Rome is wrong".
 _WRONG = r"\W+(?:is|are|was|were)(?:n't| not| incorrect| wrong| false)\b"
-# The value of an option: its probability, or whether it is ticked. _WORTH is one only behind a sign.
+# What a reply thinks of an option: its probability, or a tick. A bare number or word (_WORTH) counts
+# only behind a sign.
 _SHARE = r"\d{1,3}(?:\.\d+)?\s?%|\d{1,3}/\d{1,3}\b|[✓✔✗✘✅❌☑☒]"
 _WORTH = r"[01]?\.\d+|(?i:(?:un)?likely|high|low|yes|no|true|false|(?:in)?correct|right|wrong)\b"
 _HAS = r",?\s(?:has|with|at)\s[^.\n;A-Z]{0,30}?"
@@ -204,7 +205,7 @@ def _letter_of(text: str, choices: list) -> Read | None:
 
 
 def _same_text(line: str, choices: list) -> Read | None:
-    """The option whose text is the line, or is the same number, or differs in case and spaces."""
+    """The option whose text is the line: exactly, as a number, or but for case, accents and spaces."""
     form = squeeze(line)
     if form.upper() in line and form.upper() in letters(choices):
         return None  # 'C' is the requested letter, even if some option's text is 'C'
@@ -219,7 +220,7 @@ def _same_text(line: str, choices: list) -> Read | None:
 
 
 def _options_with(value: str, choices: list, form: Callable[[str], str | None]) -> list[int]:
-    """The numbers of the options that have a value in a form."""
+    """The options whose text has a value in some form, such as squeeze, by number."""
     return [i for i, choice in enumerate(choices) if form(choice) == value]
 
 

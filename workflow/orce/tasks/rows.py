@@ -21,7 +21,7 @@ from orce.text.marks import own_marks
 
 UNNUMBERED = ", or leave out fields.id to number the rows"
 GIVEN = {"answer", "answers", "greedy"}  # keys of answers already made
-LABELS = {"references", "correct"}  # keys that an example has not
+LABELS = {"references", "correct"}  # keys that say what is right
 # Tasks whose reference is an option's letter; None is no particular task.
 LETTERED = {None, "choice", "mmlu", "logiqa", "reclor"}
 Record = dict[str, Any]  # a line of a user's file
@@ -173,7 +173,7 @@ def read_answers(where: str, record: Record) -> Question:
         if not is_own:
             given.judgements = [*map(bool, marks)]
     given.samples = samples
-    # An answer that equals samples is judged as the first of them.
+    # Of equal samples the first one's judgement counts: a later item of a dict replaces an earlier one.
     judged = dict(zip(reversed(samples), reversed(given.judgements or []), strict=False))
     if has_greedy:
         given.greedy = (text, judged.get(text) if right is None else bool(right))
@@ -239,9 +239,11 @@ def zero_shot(template: str, question: str, shots: int | None) -> list[dict]:
 
 
 def read_by_own_form(text: str, example: Example, read: Callable[[str], str | None]) -> str | None:
-    """The answer that `read` finds in a text, where the data set has a form of its own: in the first
-    group of the last match of its `answer_pattern`, so nowhere without a match; or in the text with
-    its `answer_marks` as "Answer:". An answer that this form found has its key's name first.
+    """The answer that `read` finds in a text, by the data set's own form of answers where it has one.
+
+    answer_pattern: the last match alone is read, its first group that matched; without a match the
+    text has no answer. answer_marks: each is read as "Answer:". An answer that was found by one of
+    these keys has its name before the rule's.
     """
     if "answer_pattern" in example:
         key = "answer_pattern"

@@ -159,7 +159,7 @@ def _canonical(value: Decimal) -> str:
 
 
 def _read_numeral(match: re.Match, comma: bool) -> tuple[str, int]:
-    """A number in digits, or UNREAD, and where it ends, with all that goes on after it."""
+    """A match of _NUMERAL as a decimal, or UNREAD; and where it ends, with what goes on after it."""
     text = match.string
     end = match.end()
     if re.fullmatch(r"\d\d?(?::\d\d)+", match[0]):
@@ -254,11 +254,8 @@ def number(text: str, conclusion: bool = False) -> str | None:
     marked_lines: list[tuple[str, str]] = []
     for statement in stated:
         block = lines(statement)
-        if (
-            conclusion
-            and _leading_number("".join(block[:1])) is None
-            and _calculated_results("\n".join(block[1:]))
-        ):
+        begins = _leading_number("".join(block[:1])) is not None
+        if conclusion and not begins and _calculated_results("\n".join(block[1:])):
             block.reverse()
         marked_lines += [(line, statement.by) for line in block]
     whole_lines = lines(whole)
