@@ -291,7 +291,7 @@ def _for_coverage(
     counts = ""
     if known:
         labels = [right for (_, right), is_kept in zip(known, reached, strict=True) if is_kept]
-        counts = f", of these {len(labels)} {labels.count(False)} wrong"
+        counts = f", {labels.count(False)} of them wrong"
     promise = (
         f"{reached.sum()} of {len(stated)} {source if known else 'questions'} have that{counts}; "
         "nothing is promised about errors (a threshold for a risk does)"
