@@ -129,6 +129,10 @@ def _options_meant(
     answer_is = source.get("answer_is")
     stated = (written(value) or "").strip()
     index = {int(stated)} if stated.isdecimal() else set()
+    if answer_is == "index":
+        return index
+    if answer_is == "index from 1":
+        return {i - 1 for i in index if i}
     if isinstance(answer_is, dict):  # {value: option}
         meaning = {str(label).casefold(): text for label, text in answer_is.items()}
         stated = meaning.get(stated.casefold(), "").strip()
@@ -139,12 +143,14 @@ def _options_meant(
                 by_text.append(i)
     sign = stated.strip("()[]{}.:").upper()
     by_letter = {i for i, letter in enumerate(letters(choices)) if letter == sign}
+    if answer_is == "letter":
+        return by_letter
     if answer_is is not None:
-        from_one = {i - 1 for i in index if i}
-        kinds = {"letter": by_letter, "index": index, "index from 1": from_one}
-        return kinds.get(str(answer_is), {*by_text[:1]})
-    if labels:
-        found = {labels.index(stated)} if stated in labels else {*by_text} or by_letter
+        return {*by_text[:1]}
+    if stated in labels:
+        found = {labels.index(stated)}
+    elif labels:
+        found = {*by_text} or by_letter
     else:
         found = {*by_text} | by_letter
     truths = TRUTHS.get(stated.casefold(), ())
