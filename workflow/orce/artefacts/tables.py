@@ -269,9 +269,10 @@ def _take_point_zero(rows: list[dict[str, str]]) -> None:
     """Write 42.0 as 42: pandas makes floats of a column of whole numbers with an empty cell. The
     same numbers stand in other columns of floats, beside 4.5, so those lose their .0 too.
     """
-    columns = {name: {row[name] for row in rows} - {""} for name in rows[0]} if rows else {}
-    floats = {name: cells for name, cells in columns.items() if all(map(_is_float, cells))}
-    if any(cells and all(cell.endswith(".0") for cell in cells) for cells in floats.values()):
+    names = rows[0] if rows else []
+    floats = [name for name in names if all(_is_float(row[name]) for row in rows if row[name])]
+    columns = [{row[name] for row in rows if row[name]} for name in floats]
+    if any(cells and all(cell.endswith(".0") for cell in cells) for cells in columns):
         for row in rows:
             row |= {name: row[name].removesuffix(".0") for name in floats}
 
