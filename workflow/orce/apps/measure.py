@@ -679,15 +679,14 @@ def _check_decision(args: Any, asked: list[Question]) -> None:
     names = args.methods or _usual_methods(asked, source, args.judge)
     rows = [*_rows(names, {}, source, has_judge=args.judge is not None)]
     rows += [JUDGE] if args.judge else []
-    if args.by is not None and args.by not in rows:
-        hint = did_you_mean(args.by, rows)
-        raise BadInput(f"--by: no method {args.by!r}; {hint}They are {', '.join(rows)}")
     if args.calibration is not None:
         if not Path(args.calibration).is_file():
             raise BadInput(f"--calibration {args.calibration}: no such file")
         labelled_records(Path(args.calibration), args.by or rows[0])
-        return
-    if args.threshold_for_risk is not None and not has_labels:
+    if args.by is not None and args.by not in rows:
+        hint = did_you_mean(args.by, rows)
+        raise BadInput(f"--by: no method {args.by!r}; {hint}They are {', '.join(rows)}")
+    if args.threshold_for_risk is not None and not (has_labels or args.calibration):
         raise BadInput(
             "--threshold-for-risk is chosen on questions with a reference, and none has one; "
             "give some of them references, or --calibration FILE"
