@@ -57,6 +57,7 @@ OPTION_OF = {
     "answers.max_tokens": "max_tokens",
     "seed": "seed",
     "engine": "engine",
+    f"datasets.{DATASET}.task": "task",
     f"models.{MODEL}.source": "model",
     f"models.{MODEL}.template_kwargs": "template_kwargs",
     f"models.{MODEL}.shots": "shots",
