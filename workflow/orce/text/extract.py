@@ -247,36 +247,38 @@ def number(text: str, conclusion: bool = False) -> str | None:
     the first one, unless the first is a number alone; a text that was cut off at its token budget has no last line. What
     follows a mark is read from its last line too if it calculates, and does not begin with a number.
     """
-    *stated, whole = statements(digits(plain(text)))
-    results = _calculated_results(whole) if conclusion else []
+    parts = statements(digits(plain(text)))
+    results = _calculated_results(parts[-1]) if conclusion else []
     ranks = {result: rank for rank, result in enumerate(dict.fromkeys(results))}
-    # (line, name of its mark), in the order in which they are read
-    marked_lines: list[tuple[str, str]] = []
-    for statement in stated:
-        block = lines(statement)
-        begins = _leading_number("".join(block[:1])) is not None
-        if conclusion and not begins and _calculated_results("\n".join(block[1:])):
-            block.reverse()
-        marked_lines += [(line, statement.by) for line in block]
-    whole_lines = lines(whole)
-    unlisted = _without_list_marks(whole_lines)
-    opening = unlisted[0] if unlisted else ""
-    is_alone = opening in whole_lines[:1] and re.fullmatch(_ALONE, opening)
-    if conclusion and not is_alone:
-        unlisted = [] if getattr(text, "cut", False) else unlisted[::-1]
-    marked_lines += [(line, whole.by) for line in unlisted]
-    for line, mark in marked_lines:
-        if not re.search(r"[\d\x04]", line):
-            continue
-        if conclusion and compiled(_RATE).match(line) and compiled(_CONCLUSION).search(line):
-            return None
-        if conclusion and _leading_number(line) is None:
-            line = compiled(_CONCLUSION).split(line)[-1]
-        value = _number_of_line(line, ranks)
-        if value is not None:
-            read = to_number(value)
-            return None if read is None else Read.of(read, mark, value.by)
+    is_cut = getattr(text, "cut", False)
+    for part in parts:
+        for line in _lines_in_order(part, conclusion, is_cut):
+            if not re.search(r"[\d\x04]", line):
+                continue
+            if conclusion and compiled(_RATE).match(line) and compiled(_CONCLUSION).search(line):
+                return None
+            if conclusion and _leading_number(line) is None:
+                line = compiled(_CONCLUSION).split(line)[-1]
+            value = _number_of_line(line, ranks)
+            if value is not None:
+                read = to_number(value)
+                return None if read is None else Read.of(read, part.by, value.by)
     return None
+
+
+def _lines_in_order(part: Read, conclusion: bool, is_cut: bool) -> list[str]:
+    """The lines of a part of a text (orce.text.marks.statements) in the order in which `number` reads them."""
+    text_lines = lines(part)
+    if part.by != WHOLE:
+        begins = _leading_number("".join(text_lines[:1])) is not None
+        calculates = conclusion and not begins and _calculated_results("\n".join(text_lines[1:]))
+        return text_lines[::-1] if calculates else text_lines
+    unlisted = _without_list_marks(text_lines)
+    opening = unlisted[0] if unlisted else ""
+    is_alone = opening in text_lines[:1] and re.fullmatch(_ALONE, opening)
+    if is_alone or not conclusion:
+        return unlisted
+    return [] if is_cut else unlisted[::-1]
 
 
 def _form(name: str) -> re.Pattern:
