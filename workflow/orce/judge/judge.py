@@ -10,12 +10,12 @@ import itertools
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from orce import tasks
 from orce.artefacts import files, store
 from orce.errors import BadInput, public
-from orce.llm.chat import Messages
+from orce.llm.chat import STATEMENT_TOKENS, Messages, TemplateKwargs, prompt_ids
 from orce.runtime import process
 from orce.runtime.process import USUAL
 from orce.settings.stage import Model, Source, from_mapping
@@ -23,7 +23,8 @@ from orce.tasks import choice, drop
 from orce.text.marks import without_confidence
 
 __all__ = ["Judge", "load_judge"]
-READOUTS = ("stated", "mean", "mode")
+Readout = Literal["stated", "mean", "mode"]
+READOUTS = get_args(Readout)
 # the files of a hub model that are fetched beside its weights
 BESIDE_WEIGHTS = ["*.json", "*.jinja", "*.model", "*.txt"]
 
@@ -46,8 +47,8 @@ class AsGiven:
             return "(no answer)"
         if not record["choices"]:
             return without_confidence(answer).strip()
-        letter = answer
-        if letter not in [*choice.letters(record["choices"])]:
+        letter: str | None = answer
+        if answer not in list(choice.letters(record["choices"])):
             letter = choice.chosen(answer, record)
         return answer if letter is None else choice.display(letter, record)
 
@@ -79,59 +80,47 @@ class Judge:
         endless.
 
         A record has question (text) and answer (text, or None for no answer; or a record of given
-        samples, see `with_answer`), and may have context (text), choices (texts) and other keys, which are kept. It gains stated, the stated
-        confidence, mean, of the distribution over 0 to 100 percent, and, where it is the readout,
-        mode, its most probable value, all in [0, 1]; confidence, one of these by the readout; mass,
-        the probability of stating one of the 101 values at all; raw and retried, the model's reply
-        (a second, constrained statement if the first could not be parsed). Raises BadInput naming
-        the first record that is not of this form.
+        samples, see `with_answer`), and may have context (text), choices (texts) and other keys,
+        which are kept. It gains stated, the stated confidence, mean, of the distribution over 0 to
+        100 percent, and, where it is the readout, mode, its most probable value, all in [0, 1];
+        confidence, one of these by the readout; mass, the probability of stating one of the 101
+        values at all; raw and retried, the model's reply (a second, constrained statement if the
+        first could not be parsed). Raises BadInput naming the first record that is not of this form.
         """
-        records = iter(records)
-        number = 0
-        while chunk := [*map(with_answer, itertools.islice(records, self.chunk))]:
-            for record in chunk:
-                number += 1
+        numbered = enumerate(map(with_answer, records), 1)
+        while chunk := list(itertools.islice(numbered, self.chunk)):
+            prompts = []
+            for number, record in chunk:
                 try:
-                    self.prompt(record)
+                    prompts.append(self.prompt(record))
                 except BadInput as error:
                     raise BadInput(f"record {number}: {error}") from None
-            yield from self.score(chunk)
+            yield from self._score([record for _, record in chunk], prompts)
 
-    def score(self, records: list[dict]) -> list[dict]:
-        """As calling the judge, for a list of records that are all in memory."""
-        prompts = [self.prompt(record) for record in records]
+    def _score(self, records: list[dict], prompts: list[Messages]) -> Iterator[dict]:
         stating = 0
         for record in records:
             if self.task is AsGiven and not record.get("choices"):
                 answer = record["answer"] or ""
                 stating += without_confidence(answer) != answer
-        process.tally(
-            "had an answer that states its own confidence, which is taken off",
-            stating,
-            len(records),
-        )
+        what = "had an answer that states its own confidence, which is taken off"
+        process.tally(what, stating, len(records))
         statements = self.reader.state(prompts, mode=self.readout == "mode")
-        return [
-            record | {"confidence": getattr(statement, self.readout)} | statement.to_json()
-            for record, statement in zip(records, statements, strict=True)
-        ]
+        for record, stated in zip(records, statements, strict=True):
+            yield record | {"confidence": getattr(stated, self.readout)} | stated.to_json()
 
     def prompt(self, record: dict) -> Messages:
         """The confidence LLM's prompt for a record. Raises BadInput if the record is not of the
         expected form.
         """
-        from orce.judge.reader import STATEMENT_TOKENS
-        from orce.llm.chat import prompt_ids
-
         check_record(record)
         try:
             shown: Any = {"context": None, "choices": None} | record
             messages = tasks.judge_prompt(self.task, shown, record["answer"])
             messages[0]["content"].encode()
         except (KeyError, TypeError, IndexError) as error:
-            raise BadInput(
-                f"the task cannot show this record ({type(error).__name__}: {error})"
-            ) from None
+            reason = f"{type(error).__name__}: {error}"
+            raise BadInput(f"the task cannot show this record ({reason})") from None
         except UnicodeEncodeError as error:
             raise BadInput(f"not a text: {error}") from None
         lm = self.reader.lm
@@ -160,9 +149,8 @@ def with_answer(record: dict) -> dict:
 def check_record(record: dict) -> None:
     """Raises BadInput if a record is not of the form that Judge reads."""
     if not isinstance(record, dict):
-        raise BadInput(
-            f"expected an object with question and answer, found {type(record).__name__}"
-        )
+        found = type(record).__name__
+        raise BadInput(f"expected an object with question and answer, found {found}")
     for key in ("question", "answer"):
         if key not in record:
             raise BadInput(f"no key {key!r}; needed keys are question, answer")
@@ -188,9 +176,9 @@ def load_judge(
     base: str | None = None,
     device: str | None = None,
     dtype: Literal["float32", "bfloat16", "float16"] | None = None,
-    template_kwargs: dict[str, Any] | None = None,
+    template_kwargs: TemplateKwargs = None,
     task: str | None = None,
-    readout: Literal["stated", "mean", "mode"] = "stated",
+    readout: Readout = "stated",
     batch_tokens: int = USUAL["batch_tokens"],
     chunk: int = 512,
 ) -> Judge:
@@ -221,7 +209,7 @@ def model_settings(
     base: str | None = None,
     device: str | None = None,
     dtype: str | None = None,
-    template_kwargs: dict[str, Any] | None = None,
+    template_kwargs: TemplateKwargs = None,
 ) -> Model:
     """What the weights under a judge's folder are loaded with: what its training recorded, but for
     the arguments.
@@ -229,9 +217,8 @@ def model_settings(
     from orce.llm import language_model
 
     recorded: dict[str, Any] = {}
-    if folder is not None and (folder / "manifest.json").exists():
-        manifest = store.read_manifest(folder / "manifest.json")
-        recorded = manifest.get("settings", {}).get("model", {})
+    if folder is not None:
+        recorded = store.manifest_facts(folder).get("settings", {}).get("model", {})
     device = language_model.device_or_free(device)
     if base or folder is None:
         source = as_source(str(base))
@@ -306,35 +293,29 @@ def fetch_snapshot(hub: str, revision: str | None = None) -> Path:
     """
     from huggingface_hub import snapshot_download
 
-    def fetch(names: Iterable[str]) -> Path:
-        folder = snapshot_download(
-            hub,
-            revision=revision,
-            allow_patterns=[*names],
-            ignore_patterns=["*/*", "consolidated*"],
-        )
-        return Path(folder)
-
-    index = fetch(BESIDE_WEIGHTS) / "model.safetensors.index.json"
-    if not index.exists():
-        return fetch(["*model.safetensors"])
-    return fetch({*json.loads(index.read_text())["weight_map"].values()})
+    options: dict[str, Any] = {"revision": revision, "ignore_patterns": ["*/*", "consolidated*"]}
+    folder = Path(snapshot_download(hub, allow_patterns=BESIDE_WEIGHTS, **options))
+    weights = {"*model.safetensors"}
+    index = folder / "model.safetensors.index.json"
+    if index.exists():
+        weights = {*json.loads(index.read_text())["weight_map"].values()}
+    return Path(snapshot_download(hub, allow_patterns=[*weights], **options))
 
 
 def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, Any]:
     """Source of the base model under an adapter, the recorded one if it is here; the folder itself,
     for a whole model.
     """
-    from orce.llm.language_model import is_adapter
-
-    if not is_adapter(folder):
+    described = folder / "adapter_config.json"
+    if not described.exists():
         return {"path": str(folder)}
-    adapter = files.read_json(folder / "adapter_config.json")
+    adapter = files.read_json(described)
     name = adapter.get("base_model_name_or_path")
-    if not recorded and not (isinstance(name, str) and name):
-        unnamed = f"base_model_name_or_path is {json.dumps(name)}, so it does not say which model the adapter is for"
+    named = isinstance(name, str) and name != ""
+    if not recorded and not named:
         raise BadInput(
-            f"{folder}/adapter_config.json: {unnamed}; write its folder or hub id there, or give it as --base"
+            f"{described}: base_model_name_or_path is {json.dumps(name)}, so it does not say which model the adapter is "
+            "for; write its folder or hub id there, or give it as --base"
         )
     source = recorded or {"path": name}
     if "hub" in source:
@@ -344,6 +325,6 @@ def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, An
         path = root / source["path"]
         if path.is_dir():
             return {"path": str(path)}
-    if not recorded and isinstance(name, str) and name.count("/") <= 1:
+    if not recorded and name.count("/") <= 1:
         return {"hub": name, "revision": adapter.get("revision")}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

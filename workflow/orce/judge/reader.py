@@ -7,7 +7,6 @@ statement, its tokens and the end of the turn, however the tokenizer splits numb
 percent, nor "105" 10.
 """
 
-import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,21 +15,26 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from msgspec import UNSET, UnsetType
 
 from orce.errors import BadInput
 from orce.llm import plain
-from orce.llm.chat import ENOUGH_MASS, Messages, completion_ids, expected, little_mass, statement
+from orce.llm.chat import (
+    ENOUGH_MASS,
+    STATEMENT_TOKENS,
+    Messages,
+    completion_ids,
+    expected,
+    little_mass,
+    statement,
+)
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
 from orce.llm.kv_cache import CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
-from orce.llm.trie import TokenTrie, has_own_attention, token_logprobs
+from orce.llm.trie import Ids, TokenTrie, has_own_attention, token_logprobs
 from orce.runtime import process
 
 # (index of the prompt, log P [101]) -> percents sampled for it
 Sample = Callable[[int, np.ndarray], list[int]]
-# "Confidence: 100" and its end take 4 to 8 tokens with the tokenizers of the paper's families
-STATEMENT_TOKENS = 12
 # Whether the turn ends after a value that no longer one continues, a leaf, takes a token more to
 # know. The likeliest leaves are fed, FIRST of them and then as many as so far, until the others
 # cannot move the mean by more than MEAN_WITHIN, nor be the mode. Where the 101 values have too
@@ -50,10 +54,8 @@ def value_trie(tokenizer, ended: int | None = None) -> TokenTrie:
     the turn as well. The other values are leaves: to know whether the turn ends there, the model
     has to be fed with them too.
     """
-    values = [
-        tokenizer(statement(percent), add_special_tokens=False)["input_ids"]
-        for percent in range(101)
-    ]
+    statements = [statement(percent) for percent in range(101)]
+    values = tokenizer(statements, add_special_tokens=False)["input_ids"]
     without_ends = TokenTrie.of(values)
     for ids, path in zip(values, without_ends.paths, strict=True):
         if without_ends.children(path[-1]):
@@ -123,6 +125,12 @@ class Ends:
         self.is_leaf = is_leaf
         self.known = ~is_leaf
         self.ends = np.zeros(101)  # log P of the end, of known leaves
+        self.closed: set[int] = set()  # leaves after which an end is the likeliest token
+
+    @property
+    def fed(self) -> np.ndarray:
+        """Which values are leaves whose end is known, bool [101]."""
+        return self.is_leaf & self.known
 
     def add(self, leaves: list[int], ends: np.ndarray) -> None:
         self.known[leaves] = True
@@ -130,35 +138,34 @@ class Ends:
 
     def turns(self) -> np.ndarray:
         """log P of the whole turns that state the 101 values."""
-        fed = self.is_leaf & self.known
         turns = self.begun + self.ends
-        usual = np.logaddexp.reduce(turns[fed]) - np.logaddexp.reduce(self.begun[fed])
+        usual = np.logaddexp.reduce(turns[self.fed]) - np.logaddexp.reduce(self.begun[self.fed])
         return np.where(self.known, turns, self.begun + usual)
 
     def to_feed(self) -> list[int]:
         """The likeliest leaves that are still to be fed, FIRST of them and then as many as so far;
         none once the others change little.
         """
-        fed = int((self.is_leaf & self.known).sum())
+        fed = int(self.fed.sum())
         rest = np.flatnonzero(~self.known)
-        if fed and (not rest.size or self.are_enough(fed)):
+        if fed and (not rest.size or self.are_enough()):
             return []
         likeliest = rest[np.argsort(-self.begun[rest], kind="stable")]
         return likeliest[: max(FIRST, fed)].tolist()
 
-    def are_enough(self, fed: int) -> bool:
+    def are_enough(self) -> bool:
         """Whether the leaves that were not fed move the mean by at most MEAN_WITHIN and hold no
-        mode, be it that they end as often as that of the `fed` ones which does most, or least.
+        mode, be it that they end as often as that of the fed ones which does most, or least.
         """
         turns = self.turns()
         share = np.exp(turns)
-        if little_mass(float(share.sum())) and fed >= MOST_OF_LITTLE:
+        if little_mass(float(share.sum())) and self.fed.sum() >= MOST_OF_LITTLE:
             return True
         rest = ~self.known
-        known_ends = self.ends[self.is_leaf & self.known]
+        ends = self.ends[self.fed]
         usual = (turns - self.begun)[rest][0]
-        most = share[rest] * np.exp(known_ends.max() - usual)
-        least = share[rest] * np.exp(known_ends.min() - usual)
+        most = share[rest] * np.exp(ends.max() - usual)
+        least = share[rest] * np.exp(ends.min() - usual)
         away = PERCENTS[rest] - share @ PERCENTS / share.sum()
         # The mean is highest if the values above it end most often and those below it least.
         rise = (np.where(away > 0, most, least) - share[rest]) @ away
@@ -177,11 +184,11 @@ class Statement(NamedTuple):
     mass: float
     raw: str | list[str]
     retried: bool
-    mode: float | UnsetType = UNSET
+    mode: float | None = None  # if asked for
 
     def to_json(self) -> dict[str, Any]:
         record = self._asdict()
-        if self.mode is UNSET:
+        if self.mode is None:
             del record["mode"]
         return record
 
@@ -193,14 +200,13 @@ class TransformersReader(CachedModel):
         self._end = lm.tokenizer.eos_token_id
         # Values that a longer one continues have the turn's end in their path; the others are
         # leaves (see value_trie).
-        self._is_leaf = np.zeros(101, dtype=bool)
+        self._is_leaf = np.ones(101, dtype=bool)
         # after such a value: the node of the end, and the nodes of longer values
         self._ends = []
         for percent, path in enumerate(self.trie.paths):
             if self.trie.tokens[path[-1]] == self._end:
+                self._is_leaf[percent] = False
                 self._ends.append(self.trie.children(path[-2]))
-            else:
-                self._is_leaf[percent] = True
         self._leaves = np.flatnonzero(self._is_leaf)
 
     def state(
@@ -220,9 +226,9 @@ class TransformersReader(CachedModel):
         for reading in self.read(prompts, state_text=not constrained):
             mean = reading.mean
             if not math.isfinite(mean):
-                remedy = "its weights are broken: train it again, with a lower learning_rate or dtype: float32"
                 raise BadInput(
-                    f"the confidence LLM's probabilities are not finite numbers; {remedy}"
+                    "the confidence LLM's probabilities are not finite numbers; its weights are broken: train it again, with "
+                    "a lower learning_rate or dtype: float32"
                 )
             decoded = reading.greedy / 100
             confidence = reading.stated
@@ -233,18 +239,13 @@ class TransformersReader(CachedModel):
                 again = statement(reading.greedy)
                 raw = again if constrained else [raw, again]
             differ += confidence != decoded
-            optional_mode = reading.mode if mode else UNSET
-            statements.append(
-                Statement(confidence, mean, reading.mass, raw, retried, optional_mode)
-            )
-        process.tally(
-            "have another value in free text than by constrained decoding", differ, len(prompts)
-        )
-        process.tally(
-            f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent",
-            sum(little_mass(record.mass) for record in statements),
-            len(prompts),
-        )
+            stated = Statement(confidence, mean, reading.mass, raw, retried)
+            statements.append(stated._replace(mode=reading.mode) if mode else stated)
+        what = "have another value in free text than by constrained decoding"
+        process.tally(what, differ, len(prompts))
+        little = sum(little_mass(stated.mass) for stated in statements)
+        what = f"have less than {ENOUGH_MASS:.0%} of their probability on 0 to 100 percent"
+        process.tally(what, little, len(prompts))
         return statements
 
     def read(
@@ -256,7 +257,7 @@ class TransformersReader(CachedModel):
         return self.read_ids(self.ids(prompts, STATEMENT_TOKENS), state_text, sample)
 
     def read_ids(
-        self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None
+        self, ids: Ids, state_text: bool = True, sample: Sample | None = None
     ) -> list[Reading]:
         """As `read`, of prompts that are token ids."""
         read_batch = partial(self._read_batch, state_text, sample)
@@ -265,56 +266,68 @@ class TransformersReader(CachedModel):
     def _read_batch(
         self, state_text: bool, sample: Sample | None, batch: list[int], cache: KVCache
     ) -> list[Reading]:
-        """The readings of the B prompts in a cache, by two forward passes after the prompts;
-        `batch` has their indices.
-        """
-        # 1. All inner nodes of the trie in one pass: logits [B, 1 + inner nodes, V] predict the
-        # token of every node.
-        trie = self.trie
-        size = len(batch)
-        inner = cache.extend([trie.branches] * size).unflatten(0, (size, -1))
-        logits = torch.cat([cache.logits.unsqueeze(1), inner], dim=1)
-        row = torch.tensor(trie.logit_rows, device=logits.device).expand(size, -1)
-        token = torch.tensor(trie.tokens, device=logits.device).expand(size, -1)
-        nodes = token_logprobs(logits, row, token)  # [B, N]
-        likeliest = (logits.argmax(-1).gather(1, row) == token).tolist()
-
-        # 2. What is stated if only the 101 statements are valid.
-        constrained = self._constrained(nodes)
-        greedy = [greedy_value(logprobs, trie) for logprobs in constrained.tolist()]
-        sampled = [[] for _ in batch]
-        if sample is not None:
-            distributions = self._values(constrained)
-            sampled = [sample(i, each) for i, each in zip(batch, distributions, strict=True)]
-
-        # 3. Does the turn end after a leaf? Those that are stated or sampled are fed with the first.
-        begun = self._values(nodes)  # log P of the values' tokens, at leaves whatever follows them
-        ends = [Ends(each, self._is_leaf) for each in begun]
-        fed = [
-            np.union1d(of_prompt.to_feed(), np.intersect1d(self._leaves, [stated, *drawn])).tolist()
-            for of_prompt, stated, drawn in zip(ends, greedy, sampled, strict=True)
-        ]
-        closed: list[set[int]] = [set() for _ in batch]  # leaves with an end as the likeliest token
-        while any(fed):
-            for b, after in enumerate(self._logits_after(cache, fed)):
-                end = after[:, self._end] - after.logsumexp(-1)
-                ends[b].add(fed[b], end.double().cpu().numpy())
-                likely_end = [token in self.lm.ends for token in after.argmax(-1).tolist()]
-                closed[b].update(itertools.compress(fed[b], likely_end))
-            fed = [of_prompt.to_feed() for of_prompt in ends]
+        """The readings of the B prompts in a cache; `batch` has their indices."""
+        nodes, likeliest = self._read_trie(cache, len(batch))
+        greedy, sampled = self._choose(nodes, batch, sample)
+        ends = self._read_ends(cache, nodes, greedy, sampled)
         readings = []
         for b, of_prompt in enumerate(ends):
-            turns = of_prompt.turns()
-            text = None
-            if state_text and self._is_free_text(greedy[b], likeliest[b], closed[b]):
-                text = statement(greedy[b])
-            drawn = turns[sampled[b]].tolist()
-            readings.append(Reading(turns.astype(np.float32), greedy[b], text, sampled[b], drawn))
-
-        # 4. The free greedy text of the prompts whose text is not known yet.
+            reading = make_reading(of_prompt.turns(), greedy[b], sampled[b])
+            if state_text and self._is_free_text(greedy[b], likeliest[b], of_prompt.closed):
+                reading.text = statement(greedy[b])
+            readings.append(reading)
         if state_text:
             self._add_texts(cache, readings)
         return readings
+
+    def _read_trie(self, cache: KVCache, size: int) -> tuple[torch.Tensor, list[list[bool]]]:
+        """One forward pass of all inner nodes after each prompt: log P of every node's token [B, N],
+        and whether it is the likeliest one there.
+        """
+        trie = self.trie
+        inner = cache.extend([trie.branches] * size).unflatten(0, (size, -1))
+        logits = torch.cat([cache.logits.unsqueeze(1), inner], dim=1)  # [B, 1 + inner nodes, V]
+        row = torch.tensor(trie.logit_rows, device=logits.device).expand(size, -1)
+        token = torch.tensor(trie.tokens, device=logits.device).expand(size, -1)
+        nodes = token_logprobs(logits, row, token)
+        return nodes, (logits.argmax(-1).gather(1, row) == token).tolist()
+
+    def _choose(
+        self, nodes: torch.Tensor, batch: list[int], sample: Sample | None
+    ) -> tuple[list[int], list[list[int]]]:
+        """What each prompt states if only the 101 statements are valid, and what it samples."""
+        constrained = self._constrained(nodes)
+        greedy = [greedy_value(logprobs, self.trie) for logprobs in constrained.tolist()]
+        if sample is None:
+            return greedy, [[] for _ in batch]
+        return greedy, list(map(sample, batch, self._values(constrained)))
+
+    def _read_ends(
+        self, cache: KVCache, nodes: torch.Tensor, greedy: list[int], sampled: list[list[int]]
+    ) -> list[Ends]:
+        """Does the turn end after a leaf? Forward passes of leaves after those of `_read_trie`. The
+        first has the leaves that are stated or sampled, likely or not.
+        """
+        trie = self.trie
+        # log P of the values' tokens, at leaves whatever follows them
+        ends = [Ends(begun, self._is_leaf) for begun in self._values(nodes)]
+        fed = []
+        for of_prompt, stated, drawn in zip(ends, greedy, sampled, strict=True):
+            leaves = np.intersect1d(self._leaves, [stated, *drawn])
+            fed.append(np.union1d(of_prompt.to_feed(), leaves).tolist())
+        while any(fed):
+            branches = []
+            for leaves in fed:
+                branches.append([trie.branch(trie.paths[percent][-1]) for percent in leaves])
+            after = cache.extend(branches).split(list(map(len, fed)))
+            for of_prompt, leaves, logits in zip(ends, fed, after, strict=True):
+                logprobs = logits[:, self._end] - logits.logsumexp(-1)
+                of_prompt.add(leaves, logprobs.double().cpu().numpy())
+                for percent, token in zip(leaves, logits.argmax(-1).tolist(), strict=True):
+                    if token in self.lm.ends:
+                        of_prompt.closed.add(percent)
+            fed = [of_prompt.to_feed() for of_prompt in ends]
+        return ends
 
     def _constrained(self, nodes: torch.Tensor) -> torch.Tensor:
         """log P of the nodes [B, N], the end after a value being whatever is not the next digit of
@@ -340,8 +353,8 @@ class TransformersReader(CachedModel):
         return ended and all(likeliest[node] for node in self.trie.paths[percent])
 
     def _add_texts(self, cache: KVCache, readings: list[Reading]) -> None:
-        """Set the text of the readings without one, by greedy decoding of at most STATEMENT_TOKENS
-        tokens.
+        """Set the text of the readings without one, by free greedy decoding of at most
+        STATEMENT_TOKENS tokens.
         """
         cache.drop_appended()
         rest = [i for i, reading in enumerate(readings) if reading.text is None]
@@ -355,17 +368,6 @@ class TransformersReader(CachedModel):
         for i, text in zip(rest, texts, strict=True):
             readings[i].text = text
 
-    def _logits_after(self, cache: KVCache, percents: list[list[int]]) -> tuple[torch.Tensor, ...]:
-        """Logits of what follows some leaves of each prompt, where the trie's inner nodes are
-        cached: B x [values, V].
-        """
-        branches = []
-        for leaves in percents:
-            nodes = [self.trie.paths[percent][-1] for percent in leaves]
-            branches.append([(self.trie.tokens[node], self.trie.ancestors[node]) for node in nodes])
-        logits = cache.extend(branches)
-        return logits.split([len(leaves) for leaves in percents])
-
 
 class PlainReader(TransformersReader):
     """Reads a model whose attention is its own, by whole forward passes: a row of each of the 101
@@ -373,7 +375,7 @@ class PlainReader(TransformersReader):
     """
 
     def read_ids(
-        self, ids: list[list[int]], state_text: bool = True, sample: Sample | None = None
+        self, ids: Ids, state_text: bool = True, sample: Sample | None = None
     ) -> list[Reading]:
         turns = [[self.trie.tokens[node] for node in path] for path in self.trie.paths]
         for percent in self._leaves:
@@ -384,19 +386,19 @@ class PlainReader(TransformersReader):
             nodes = torch.empty(1, len(self.trie.tokens))
             for path, score in zip(self.trie.paths, scores, strict=True):
                 nodes[0, path] = score[: len(path)]
-            constrained = self._constrained(nodes)
-            greedy = greedy_value(constrained[0].tolist(), self.trie)
+            (greedy,), (sampled,) = self._choose(nodes, [i], sample)
             logprobs = np.array([score.double().sum().item() for score in scores])
-            sampled: list[int] = []
-            if sample is not None:
-                sampled = sample(i, self._values(constrained)[0])
-            text = None
+            reading = make_reading(logprobs, greedy, sampled)
             if state_text:
                 written = plain.greedy_tokens(self.lm.model, prompt, STATEMENT_TOKENS, self.lm.ends)
-                text = self.lm.tokenizer.decode(written, skip_special_tokens=True)
-            drawn = logprobs[sampled].tolist()
-            readings.append(Reading(logprobs.astype(np.float32), greedy, text, sampled, drawn))
+                reading.text = self.lm.tokenizer.decode(written, skip_special_tokens=True)
+            readings.append(reading)
         return readings
+
+
+def make_reading(turns: np.ndarray, greedy: int, sampled: list[int]) -> Reading:
+    """A reading without its text; turns: log P of the 101 turns, float64."""
+    return Reading(turns.astype(np.float32), greedy, None, sampled, turns[sampled].tolist())
 
 
 def reader_of(

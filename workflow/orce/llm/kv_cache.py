@@ -11,12 +11,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages, prompts_ids
 from orce.llm.language_model import LanguageModel, config_of, prompt_lengths
 from orce.llm.trie import (
     OWN_ATTENTION,
+    Batches,
+    Ids,
     additive_mask,
     check_window,
     common_prefix,
@@ -40,47 +43,45 @@ class KVCache:
     """The cache of a batch of B prompts and of the columns appended to them. Inference only.
 
     logits: [B, V], predict each prompt's next token. appended: the number of columns after the
-    prompts. shared, own: keys and values of each layer, of the shared prefix [H, S, D] and of each
+    prompts. shared, own: for each layer [keys, values], of the shared prefix [H, S, D] and of each
     prompt's own columns [B, H, C, D]. In the forward pass of new tokens it takes the place of a
     transformers cache.
     """
 
-    def __init__(self, model, prompts: list[list[int]]):
+    def __init__(self, model, prompts: Ids):
         """Compute the prompts (token ids). Raises BadInput if the model's attention is not
         supported.
         """
         if not model._supports_attention_backend:
             raise BadInput(f"{type(model).__name__} {OWN_ATTENTION}; {REMEDY}")
         self.model = model
-        self.device = next(model.parameters()).device
-        self.lengths = torch.tensor([len(prompt) for prompt in prompts], device=self.device)
+        self.device = model.device
         self.longest = max(map(len, prompts))
         self.appended = 0
         cache = DynamicCache()
         shared = common_prefix(prompts)
         if shared:
-            self._forward([prompts[0][:shared]], torch.arange(shared).unsqueeze(0), cache, 1)
+            prefix = torch.tensor([prompts[0][:shared]])
+            self._forward(prefix, torch.arange(shared)[None], cache, 1)
             cache.batch_repeat_interleave(len(prompts))
         self.logits = self._prefill(prompts, shared, cache)
         layers: list[Any] = cache.layers
-        self.shared: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.own: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.shared: list[list[torch.Tensor]] = []
+        self.own: list[list[torch.Tensor]] = []
         for layer in layers:
-            prefix = (layer.keys[0, :, :shared], layer.values[0, :, :shared])
-            rest = (layer.keys[:, :, shared:], layer.values[:, :, shared:])
-            self.shared.append((prefix[0].contiguous(), prefix[1].contiguous()))
-            self.own.append((rest[0].contiguous(), rest[1].contiguous()))
+            stored = (layer.keys, layer.values)
+            self.shared.append([states[0, :, :shared].contiguous() for states in stored])
+            self.own.append([states[:, :, shared:].contiguous() for states in stored])
 
-    def _prefill(self, prompts, shared, cache) -> torch.Tensor:
-        """Compute what follows the shared prefix, padded on the left."""
-        width = self.longest - shared
-        ids, positions, real = torch.zeros(3, len(prompts), width, dtype=torch.long)
-        for b, prompt in enumerate(prompts):
-            own = slice(self.longest - len(prompt), None)
-            ids[b, own] = torch.tensor(prompt[shared:])
-            positions[b, own] = torch.arange(shared, len(prompt))
-            real[b, own] = True
-        real = real.bool()
+    def _prefill(self, prompts: Ids, shared: int, cache: DynamicCache) -> torch.Tensor:
+        """Compute what follows the shared prefix, padded on the left: logits [B, V]."""
+        own = [torch.tensor(prompt[shared:]) for prompt in prompts]
+        ids = pad_sequence(own, batch_first=True, padding_side="left")
+        width = ids.size(1)
+        lengths = torch.tensor([len(prompt) for prompt in prompts])
+        positions = lengths[:, None] - width + torch.arange(width)
+        real = positions >= shared
+        self.lengths = lengths.to(self.device)
         self.real = real.to(self.device)
         visible = real.unsqueeze(1) & torch.ones(width, width, dtype=torch.bool).tril()
         # padding attends to itself: a softmax over nothing would be nan
@@ -90,12 +91,12 @@ class KVCache:
         mask = additive_mask(visible, self.model.dtype)
         # A tensor, not an int: a slice would make the LM head reread its weights for every row.
         last = torch.tensor([width - 1])
-        return self._forward(ids, positions, cache, last, attention_mask=mask)[:, 0]
+        return self._forward(ids, positions * real, cache, last, attention_mask=mask)[:, 0]
 
     @torch.inference_mode()
     def _forward(self, ids, positions, cache, keep, **options) -> torch.Tensor:
         return self.model(
-            input_ids=torch.as_tensor(ids, device=self.device),
+            input_ids=ids.to(self.device),
             position_ids=positions.to(self.device),
             past_key_values=cache,
             use_cache=True,
@@ -111,76 +112,69 @@ class KVCache:
         tokens that come between the prompt and it. The i-th new token of a prompt becomes column
         appended + i.
         """
-        rows: list[int] = []
-        offsets: list[int] = []
-        tokens: list[int] = []
-        between: list[Any] = []  # columns between the prompt and the token
+        self.width = max(map(len, branches))
+        visible = np.zeros((sum(map(len, branches)), self.appended + self.width), dtype=bool)
+        tokens = []
         for row, new in enumerate(branches):
-            for offset, (token, columns) in enumerate(new):
-                rows.append(row)
-                offsets.append(offset)
-                tokens.append(token)
-                between.append(columns)
+            for place, (token, columns) in enumerate(new):
+                seen = visible[len(tokens)]
+                seen[columns] = True
+                seen[self.appended + place] = True
+                tokens.append((row, place, token, len(columns)))
+        packed = torch.tensor(tokens)
+        check_window(self.model.config, self.longest + int(packed[:, 3].max()) + 1, REMEDY)
         # Where the packed tokens belong in a padded block: token t is the place[t]-th of `width` in
         # row[t].
-        self.row = torch.tensor(rows, device=self.device)
-        self.place = torch.tensor(offsets, device=self.device)
-        self.width = max(map(len, branches))
-        visible = np.zeros((len(tokens), self.appended + self.width), dtype=bool)
-        for seen, offset, columns in zip(visible, offsets, between, strict=True):
-            seen[columns] = True
-            seen[self.appended + offset] = True
-        depth = list(map(len, between))
-        check_window(self.model.config, self.longest + max(depth) + 1, REMEDY)
+        self.row, self.place, ids, depth = packed.to(self.device).unbind(1)
         mask = torch.cat([self.real[self.row], torch.from_numpy(visible).to(self.device)], dim=1)
-        positions = self.lengths[self.row] + torch.tensor(depth, device=self.device)
+        positions = self.lengths[self.row] + depth
         # For this pass alone: prompts run through the model's usual attention.
         config = self.model.config
         usual = config._attn_implementation
         config._attn_implementation = ATTENTION
         try:
             logits = self._forward(
-                [tokens], positions.unsqueeze(0), self, len(tokens), branches=(self, mask)
+                ids[None], positions[None], self, len(tokens), branches=(self, mask)
             )
         finally:
             config._attn_implementation = usual
         self.appended += self.width
         return logits[0]
 
-    def update(self, keys, values, layer: int, *_, **__) -> tuple[torch.Tensor, ...]:
+    def update(self, keys, values, layer: int, *_, **__) -> list[torch.Tensor]:
         """Store the keys and values [1, H, T, D] of the packed tokens; return all of the layer's
         own columns.
         """
-        own_keys, own_values = self.own[layer]
-        new_keys = self.pad(keys[0].transpose(0, 1))
-        new_values = self.pad(values[0].transpose(0, 1))
-        self.own[layer] = (
-            torch.cat([own_keys, new_keys], dim=2),
-            torch.cat([own_values, new_values], dim=2),
-        )
-        return self.own[layer]
+        grown = []
+        for states, new in zip(self.own[layer], (keys, values), strict=True):
+            grown.append(torch.cat([states, self.pad(new[0].transpose(0, 1))], dim=2))
+        self.own[layer] = grown
+        return grown
 
     def pad(self, packed: torch.Tensor) -> torch.Tensor:
-        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token. The layers may be on
-        several devices.
-        """
+        """[T, H, ...] -> [B, H, width, ...], zeros where there is no token."""
         padded = packed.new_zeros(len(self.lengths), packed.size(1), self.width, *packed.shape[2:])
-        padded[self.row.to(packed.device), :, self.place.to(packed.device)] = packed
+        padded[self.places(packed)] = packed
         return padded
+
+    def places(self, states: torch.Tensor) -> tuple[torch.Tensor, slice, torch.Tensor]:
+        """The index of the packed tokens in a padded block, for the device of a layer's states: the
+        layers may be on several.
+        """
+        return self.row.to(states.device), slice(None), self.place.to(states.device)
 
     def drop_appended(self) -> None:
         """Forget all columns after the prompts."""
-        for layer, (keys, values) in enumerate(self.own):
-            end = keys.size(2) - self.appended
-            self.own[layer] = (keys[:, :, :end], values[:, :, :end])
+        for layer, stored in enumerate(self.own):
+            end = stored[0].size(2) - self.appended
+            self.own[layer] = [states[:, :, :end] for states in stored]
         self.appended = 0
 
     def keep_rows(self, rows: list[int]) -> None:
         """Forget all prompts but some."""
         index = torch.tensor(rows, device=self.device)
-        for layer, (keys, values) in enumerate(self.own):
-            here = index.to(keys.device)  # the layers may be on several devices
-            self.own[layer] = (keys[here], values[here])
+        for layer, stored in enumerate(self.own):
+            self.own[layer] = [states[index.to(states.device)] for states in stored]
         self.lengths = self.lengths[index]
         self.real = self.real[index]
         self.logits = self.logits[index]
@@ -213,7 +207,7 @@ def branch_attention(
     def times_own(x, keys):  # [T, heads, groups, N] times [B, heads, N, M] -> [T, heads, groups, M]
         padded = cache.pad(x)
         out = (padded.flatten(2, 3) @ keys).view(*padded.shape[:4], -1)
-        return out[cache.row.to(out.device), :, cache.place.to(out.device)]
+        return out[cache.places(out)]
 
     to_shared = by_token(q.flatten(1, 2) @ shared_keys.transpose(1, 2))
     to_own = times_own(q.permute(2, 0, 1, 3), key.transpose(2, 3))
@@ -227,10 +221,6 @@ def branch_attention(
 AttentionInterface.register(ATTENTION, branch_attention)
 
 
-# (the indices of a batch, its cache) -> a result for each
-OfBatch = Callable[[list[int], KVCache], Iterable]
-
-
 class CachedModel:
     """Computes prompts with one model, at most batch_tokens tokens of them together, each prompt
     once.
@@ -240,30 +230,32 @@ class CachedModel:
         self.lm: Any = lm  # None once closed
         self.batch_tokens = batch_tokens
 
-    def ids(self, prompts: Iterable[Messages], more: int) -> list[list[int]]:
+    def ids(self, prompts: Iterable[Messages], more: int) -> Ids:
         """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding
         window.
         """
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
         known = self.lm.model.get_input_embeddings().num_embeddings
-        highest = max(map(max, ids), default=0)
-        if highest >= known:
-            token = f"{self.lm.tokenizer.decode([highest])!r} is token {highest} of the tokenizer"
+        token = max(map(max, ids), default=0)
+        if token >= known:
+            text = self.lm.tokenizer.decode([token])
+            named = f"{text!r} is token {token} of the tokenizer"
             raise BadInput(
-                f"{token}, and the model has {known} embeddings; give it its own tokenizer"
+                f"{named}, and the model has {known} embeddings; give it its own tokenizer"
             )
         return ids
 
     def compute(
         self,
-        ids: list[list[int]],
+        ids: Ids,
         more: int,
-        of_batch: OfBatch,
-        split_batch: Callable[[list[int]], list[list[int]]] = lambda batch: [batch],
+        of_batch: Callable[[list[int], KVCache], Iterable],
+        split_batch: Callable[[list[int]], Batches] = lambda batch: [batch],
     ) -> list[Any]:
-        """For each prompt its result, of `of_batch`. more: tokens that will follow each.
-        split_batch: cuts a batch into smaller ones.
+        """For each prompt its result. more: tokens that will follow each. of_batch: (indices of the
+        prompts in a batch, their cache) -> a result for each. split_batch: cuts a batch into smaller
+        ones.
         """
         results: dict[int, Any] = {}
         for padded in padded_batches(ids, self.batch_tokens, more):

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from orce.artefacts import files
 from orce.artefacts.store import manifest_facts, verify_folder
 from orce.errors import BadInput
-from orce.llm.chat import Messages, check_template, prompts_ids
+from orce.llm.chat import Messages, TemplateKwargs, check_template, prompts_ids
 from orce.llm.trie import use_blocks
 from orce.runtime import lease, process
 from orce.settings.stage import Model, Source, from_mapping
@@ -44,6 +44,8 @@ OWN_CODE = "it needs Python code of its own (auto_map), which is never run; take
 # pooler of an encoder that classifies without it.
 LEFT_OVER = re.compile(r"\battn\.(masked_)?bias$|\battention\.(masked_)?bias$|\bpooler\.")
 NAMED = 3  # keys of each kind in a message
+TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
+AnySource = Source | Mapping[str, Any]
 
 
 @dataclass
@@ -57,10 +59,10 @@ class LanguageModel:
 
     @property
     def device(self) -> torch.device:
-        return next(self.model.parameters()).device
+        return self.model.device
 
 
-def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
+def origin(source: AnySource) -> tuple[str, str | None]:
     """Where weights come from, (hub id or folder, revision or None), of a source {hub, revision} or
     {path}. Raises BadInput if a folder is not a model with its tokenizer, or has changed since its
     step wrote it.
@@ -73,8 +75,7 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
     expected = "expected a model folder in the Hugging Face format"
     if not (folder / "config.json").exists():
         raise BadInput(f"{folder}: no config.json; {expected}")
-    tokenizers = ("tokenizer.json", "tokenizer.model", "vocab.json")
-    if not any((folder / name).exists() for name in tokenizers):
+    if not any((folder / name).exists() for name in TOKENIZERS):
         raise BadInput(
             f"{folder}: no tokenizer (tokenizer.json); save the tokenizer beside the model's weights"
         )
@@ -86,8 +87,8 @@ def origin(source: Source | Mapping[str, Any]) -> tuple[str, str | None]:
 
 
 def vocabulary(
-    source: Source | Mapping[str, Any],
-    template_kwargs: dict[str, Any] | None = None,
+    source: AnySource,
+    template_kwargs: TemplateKwargs = None,
     taught: bool = False,
 ) -> tuple[Any, set[int]]:
     """(tokenizer, ids that end a turn) of a source of weights, without loading the weights.
@@ -98,8 +99,9 @@ def vocabulary(
     """
     path, revision = origin(source)
     with explained(f"{path}: the tokenizer cannot be loaded"):
-        options: dict[str, Any] = {"revision": revision, "padding_side": "right"}
-        tokenizer: Any = AutoTokenizer.from_pretrained(path, trust_remote_code=False, **options)
+        tokenizer: Any = AutoTokenizer.from_pretrained(
+            path, revision=revision, trust_remote_code=False, padding_side="right"
+        )
     if tokenizer.pad_token_id is None:
         tokenizer.pad_token = tokenizer.eos_token
     try:
@@ -112,7 +114,7 @@ def vocabulary(
     return tokenizer, ends
 
 
-def config_of(source: Source | Mapping[str, Any]) -> Any:
+def config_of(source: AnySource) -> Any:
     path, revision = origin(source)
     with explained(f"{path}: the model's config cannot be loaded"):
         return AutoConfig.from_pretrained(path, revision=revision, trust_remote_code=False)
@@ -121,9 +123,9 @@ def config_of(source: Source | Mapping[str, Any]) -> Any:
 def prompt_lengths(settings: Mapping[str, Any], prompts: Iterable[Messages]) -> list[int]:
     """Tokens of each prompt, for a model whose weights are not loaded yet."""
     model = from_mapping(Model, settings)
-    tokenizer, _ = vocabulary(model.source, model.template_kwargs or None)
-    ids = prompts_ids(tokenizer, prompts, model.template_kwargs or None, keep=True)
-    return list(map(len, ids))
+    template_kwargs = model.template_kwargs or {}  # as `load` has them: it asks for the same ids
+    tokenizer, _ = vocabulary(model.source, template_kwargs)
+    return list(map(len, prompts_ids(tokenizer, prompts, template_kwargs, keep=True)))
 
 
 def device_or_free(name: str | None) -> str:
@@ -163,11 +165,9 @@ def load(
     line for whatever is missing, broken or cannot be used.
     """
     wanted = from_mapping(Model, settings)
-    adapter = weights if weights is not None and is_adapter(weights) else None
-    source = wanted.source if weights is None or adapter else Source(path=weights)
+    source, adapter = _split(wanted.source, weights)
     template_kwargs = wanted.template_kwargs or {}
     tokenizer, ends = vocabulary(source, template_kwargs, taught=trainable)
-    path, revision = origin(source)
     device = torch.device(wanted.device)
     rank = os.environ.get("LOCAL_RANK")
     if device.type == "cpu":
@@ -175,32 +175,45 @@ def load(
     elif rank is not None:  # a launcher has started several processes
         device = torch.device("cuda", int(rank))
     several = device.type == "cuda" and device.index is None and torch.cuda.device_count() > 1
-    # The layers of a model to read are spread over the GPUs of a job.
-    spread: dict[str, Any] = {"device_map": "balanced"} if several and not trainable else {}
-    model: Any = pretrained(path, revision, dtype=getattr(torch, wanted.dtype), **spread)
+    options: dict[str, Any] = {"dtype": wanted.dtype}
+    if several and not trainable:
+        options["device_map"] = "balanced"  # spreads the layers over the GPUs of a job
+    model: Any = pretrained(*origin(source), **options)
     use_blocks(model)
-    if not spread:
+    if "device_map" not in options:
         model.to(device)
     if adapter:
         model = adapted(model, adapter, trainable)
         if not trainable:
-            # Whether rounding the merged weights would undo more than a tenth of the adapter's
-            # training.
-            moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
-            apart = wanted.dtype != "float32" and moved["merged"] > moved["trained"] / 10
-            model = model.merge_and_unload() if merged and not apart else model.get_base_model()
+            merged = merged and not _lost_by_merging(adapter, wanted.dtype)
+            model = model.merge_and_unload() if merged else model.get_base_model()
     model.train(trainable)
     process.resume_collection()
     return LanguageModel(model, tokenizer, ends, template_kwargs)
 
 
-def classifies(source: Source | Mapping[str, Any]) -> bool:
+def _split(source: AnySource, weights: str | None) -> tuple[AnySource, str | None]:
+    """(whole model, adapter over it) of a model and the folder that a training has made of it: an
+    adapter, or a whole model in its place.
+    """
+    if weights is None or is_adapter(weights):
+        return source, weights
+    return Source(path=weights), None
+
+
+def _lost_by_merging(adapter: str, dtype: str) -> bool:
+    """Whether rounding the merged weights would undo more than a tenth of the adapter's training."""
+    moved = manifest_facts(adapter).get("log_odds") or {"merged": 0, "trained": 0}
+    return dtype != "float32" and moved["merged"] > moved["trained"] / 10
+
+
+def classifies(source: AnySource) -> bool:
     """Whether a model classifies texts, as an NLI model does, and writes none."""
     names = config_of(source).architectures or []
     return any(name.endswith("ForSequenceClassification") for name in names)
 
 
-def check_weights(source: Source | Mapping[str, Any], weights: str | None = None) -> None:
+def check_weights(source: AnySource, weights: str | None = None) -> None:
     """Raises BadInput, before anything is computed, for weights that could not be loaded whole.
 
     They are those of a causal language model or a classifier, and of a folder `weights` that a
@@ -208,21 +221,15 @@ def check_weights(source: Source | Mapping[str, Any], weights: str | None = None
     meta device, without memory, and of its checkpoint only names and shapes are read: under a
     second. Quantized weights are checked when they are loaded: that needs the device.
     """
-    adapter = weights if weights is not None and is_adapter(weights) else None
-    source = source if weights is None or adapter else Source(path=weights)
+    source, adapter = _split(source, weights)
     if getattr(config_of(source), "quantization_config", None) is not None:
         return
     kind = AutoModelForSequenceClassification if classifies(source) else AutoModelForCausalLM
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
-    try:
-        with torch.random.fork_rng(devices=[]):
-            model = pretrained(*origin(source), kind, device_map="meta")
-            if adapter:
-                adapted(model, adapter)
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    logging.disable_progress_bar()  # nothing is read that takes time
+    with torch.random.fork_rng(devices=[]):
+        model = pretrained(*origin(source), kind, device_map="meta")
+        if adapter:
+            adapted(model, adapter)
 
 
 def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM, **options) -> Any:
@@ -242,18 +249,13 @@ def pretrained(path: str, revision: str | None, kind: Any = AutoModelForCausalLM
             )
     finally:
         logging.set_verbosity(verbosity)
-    problems = unfit(
-        found["missing_keys"],
-        [key for key in found["unexpected_keys"] if not LEFT_OVER.search(key)],
-        {key: (theirs, ours) for key, theirs, ours in found["mismatched_keys"]},
-    )
+    unknown = [key for key in found["unexpected_keys"] if not LEFT_OVER.search(key)]
+    problems = unfit(found["missing_keys"], unknown, found["mismatched_keys"])
     if problems:
-        lost = "what is missing would be random numbers, and what is unknown left out"
-        remedy = (
-            f"{lost}; save the whole model, and not its wrapper, by save_pretrained of transformers"
-        )
         raise BadInput(
-            f"{path}: not the weights of its config.json ({type(model).__name__}): {problems}; {remedy}"
+            f"{path}: not the weights of its config.json ({type(model).__name__}): {problems}; what is missing would be "
+            "random numbers, and what is unknown left out; save the whole model, and not its wrapper, by save_pretrained "
+            "of transformers"
         )
     return model
 
@@ -276,27 +278,34 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
         raise BadInput(
             f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null"
         )
-    with explained(f"{adapter}: the adapter does not fit {base}"), warnings.catch_warnings():
+    misfit = f"{adapter}: the adapter does not fit {base}"
+    with explained(misfit), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of what is counted here
         # As PeftModel.from_pretrained does, which does not say what it found.
         config = PeftConfig.from_pretrained(adapter)
         config.inference_mode = not trainable
         task: Any = config.task_type
         wrapped = MODEL_TYPE_TO_PEFT_MODEL_MAPPING.get(task, PeftModel)(model, config)
-        # By default peft reads the adapter into the first GPU, whichever is this process's own.
-        device = "cpu" if model.device.type == "meta" else str(model.device)
-        options: dict[str, Any] = {"is_trainable": trainable, "torch_device": device}
-        found = wrapped.load_adapter(adapter, "default", ignore_mismatched_sizes=True, **options)
+        found = wrapped.load_adapter(
+            adapter,
+            "default",
+            is_trainable=trainable,
+            # By default peft reads it into the first GPU, whichever is this process's own.
+            torch_device="cpu" if model.device.type == "meta" else str(model.device),
+            ignore_mismatched_sizes=True,
+        )
         with safe_open(folder / "adapter_model.safetensors", "pt") as tensors:
             theirs = {key: tensors.get_slice(key).get_shape() for key in tensors.keys()}  # noqa: SIM118 (not a mapping)
     ours = {_saved(key): tensor.shape for key, tensor in wrapped.state_dict().items()}
     # PEFT counts those of another shape among them
     missing = {_saved(key) for key in found.missing_keys}
-    shapes = {key: (theirs[key], ours[key]) for key in missing & theirs.keys()}
-    problems = unfit(missing - shapes.keys(), map(_saved, found.unexpected_keys), shapes)
+    shaped = missing & theirs.keys()
+    unknown = map(_saved, found.unexpected_keys)
+    shapes = [(key, theirs[key], ours[key]) for key in shaped]
+    problems = unfit(missing - shaped, unknown, shapes)
     if problems:
         remedy = "save all of it by save_pretrained of peft, and load it over the model that it was trained on"
-        raise BadInput(f"{adapter}: the adapter does not fit {base}: {problems}; {remedy}")
+        raise BadInput(f"{misfit}: {problems}; {remedy}")
     return wrapped
 
 
@@ -306,22 +315,19 @@ def _saved(key: str) -> str:
 
 
 def unfit(
-    missing: Iterable[str], unknown: Iterable[str], shapes: Mapping[str, tuple[Any, Any]]
+    missing: Iterable[str], unknown: Iterable[str], shapes: Iterable[tuple[str, Any, Any]]
 ) -> str:
-    """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: {key:
-    (in the file, in the model)}.
+    """What is wrong with a checkpoint, with the first keys of each kind, or nothing; shapes: (key,
+    shape in the file, shape in the model).
     """
-    shaped = [
-        f"{key}, which is {[*theirs]} in place of {[*ours]}"
-        for key, (theirs, ours) in shapes.items()
-    ]
-    kinds = {"missing": missing, "unknown to the model": unknown, "of another shape": shaped}
+    shaped = [f"{key}, which is {[*theirs]} in place of {[*ours]}" for key, theirs, ours in shapes]
     problems = []
-    for what, keys in kinds.items():
+    kinds = {"missing": missing, "unknown to the model": unknown, "of another shape": shaped}
+    for kind, keys in kinds.items():
         keys = sorted(keys)
         if keys:
-            first = [*keys[:NAMED], *(["..."] if len(keys) > NAMED else [])]
-            problems.append(f"{len(keys)} {what} ({', '.join(first)})")
+            first = ", ".join(keys[:NAMED]) + (", ..." if len(keys) > NAMED else "")
+            problems.append(f"{len(keys)} {kind} ({first})")
     return "; ".join(problems)
 
 

@@ -13,16 +13,13 @@ def token_logprobs(
     model, prompt: list[int], continuations: list[list[int]], tokens: int
 ) -> list[torch.Tensor]:
     """log P of each token of each continuation of a prompt, about `tokens` a forward pass."""
-    device = next(model.parameters()).device
     longest = max(map(len, continuations))
-    together = max(1, tokens // (len(prompt) + longest))
+    size = max(1, tokens // (len(prompt) + longest))
     found = []
-    for start in range(0, len(continuations), together):
-        batch = continuations[start : start + together]
+    for start in range(0, len(continuations), size):
+        batch = continuations[start : start + size]
         rows = [prompt + ids + [0] * (longest - len(ids)) for ids in batch]
-        given = torch.tensor(rows, device=device)
-        logits = model(input_ids=given, use_cache=False, logits_to_keep=longest + 1).logits
-        logprobs = logits.float().log_softmax(-1).cpu()
+        logprobs = _logits(model, rows, longest + 1).float().log_softmax(-1).cpu()
         for row, ids in zip(logprobs, batch, strict=True):
             found.append(row[torch.arange(len(ids)), ids])
     return found
@@ -31,13 +28,16 @@ def token_logprobs(
 @torch.no_grad()
 def greedy_tokens(model, prompt: list[int], most: int, ends: set[int]) -> list[int]:
     """What the model writes after a prompt, at most so many tokens, up to one of `ends`."""
-    device = next(model.parameters()).device
     written: list[int] = []
     while len(written) < most:
-        given = torch.tensor([prompt + written], device=device)
-        logits = model(input_ids=given, use_cache=False, logits_to_keep=1).logits
-        token = int(logits[0, -1].argmax())
+        token = int(_logits(model, [prompt + written], 1)[0, -1].argmax())
         if token in ends:
             break
         written.append(token)
     return written
+
+
+def _logits(model, rows: list[list[int]], last: int) -> torch.Tensor:
+    """Logits at the last columns of rows of one length: [rows, last, V]."""
+    ids = torch.tensor(rows, device=model.device)
+    return model(input_ids=ids, use_cache=False, logits_to_keep=last).logits

@@ -5,7 +5,7 @@ A prompt is computed once for all its continuations, and so is a prefix that the
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -36,25 +36,25 @@ class Scorer(CachedModel):
         its end. An empty text has no tokens.
         """
         tries = []
-        for texts in continuations:
-            tries.append(TokenTrie.of([text_ids(self.lm.tokenizer, text) for text in texts]))
         longest = 0
-        for trie in tries:
-            longest = max(longest, max(map(len, trie.paths), default=0))
+        for texts in continuations:
+            tokens = [text_ids(self.lm.tokenizer, text) for text in texts]
+            tries.append(TokenTrie.of(tokens))
+            longest = max([longest, *map(len, tokens)])
         ids = self.ids(prompts, longest)
 
-        def score(batch: list[int], cache: KVCache) -> Iterator[list[list[float]]]:
+        def score(batch, cache: KVCache):
             own = [tries[i] for i in batch]
             sizes = [len(trie.inner) for trie in own]
             following = cache.logits[:0]  # nothing, if no continuation has a second token
             if any(sizes):
                 following = cache.extend([trie.branches for trie in own])
-            for trie, first, rows in zip(own, cache.logits, following.split(sizes), strict=True):
-                logprobs = torch.cat([first[None], rows]).log_softmax(-1)
+            for trie, first, rest in zip(own, cache.logits, following.split(sizes), strict=True):
+                logprobs = torch.cat([first[None], rest]).log_softmax(-1)
                 nodes = logprobs[trie.logit_rows, trie.tokens].tolist()
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
-        def split_batch(batch: list[int]) -> list[list[int]]:
+        def split_batch(batch):
             return group_by_budget(batch, lambda i: len(tries[i].inner), TOKENS)
 
         return self.compute(ids, 0, score, split_batch)
@@ -83,7 +83,7 @@ class Encoder(CachedModel):
         blocks = self.lm.model.get_decoder().layers
         seen: dict[int, torch.Tensor] = {}  # the outputs of the layers in the latest forward pass
 
-        def keep(i: int, module, arguments, output) -> None:
+        def keep(i, module, arguments, output):
             seen[i] = output[0] if isinstance(output, tuple) else output
 
         def stack(index: Any) -> np.ndarray:
@@ -91,17 +91,17 @@ class Encoder(CachedModel):
             layers = [seen[i][index].float().cpu() for i in range(len(self.depths))]
             return torch.stack(layers, 1).numpy()
 
-        def encode(batch: list[int], cache: KVCache) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        def encode(batch, cache: KVCache):
             prompt = stack(np.s_[:, -1])
             reply = prompt.copy()
-            sizes = [len(after[i]) for i in batch]
+            chains = []  # each token of a reply sees those before it
+            for i in batch:
+                chains.append([(token, np.arange(k)) for k, token in enumerate(after[i])])
+            sizes = list(map(len, chains))
             if any(sizes):
-                chains = []  # each token of a reply sees those before it
-                for i in batch:
-                    chains.append([(token, np.arange(k)) for k, token in enumerate(after[i])])
                 cache.extend(chains)
-                rows = np.flatnonzero(sizes)
-                ends = np.cumsum(sizes) - 1
+                rows = np.flatnonzero(sizes)  # of replies that are not empty
+                ends = np.cumsum(sizes) - 1  # of replies in the packed columns
                 reply[rows] = stack(np.s_[0, ends[rows]])
             return zip(prompt, reply, strict=True)
 
@@ -124,18 +124,16 @@ class Nli:
             self.tokenizer: Any = AutoTokenizer.from_pretrained(
                 path, trust_remote_code=False, revision=revision
             )
-        dtype = getattr(torch, settings.dtype)
         model = language_model.pretrained(
-            path, revision, AutoModelForSequenceClassification, dtype=dtype
+            path, revision, AutoModelForSequenceClassification, dtype=settings.dtype
         )
-        self.model: Any = model.to(torch.device(settings.device)).eval()
+        self.model: Any = model.to(settings.device).eval()
         process.resume_collection()
         self.names = {i: str(name).lower() for i, name in model.config.id2label.items()}
-        if "entailment" not in self.names.values():
-            labels = ", ".join(self.names.values())
-            raise BadInput(
-                f"{path}: its labels are {labels}; an NLI model has a label `entailment`"
-            )
+        labels = self.names.values()
+        if "entailment" not in labels:
+            named = f"its labels are {', '.join(labels)}"
+            raise BadInput(f"{path}: {named}; an NLI model has a label `entailment`")
 
     @torch.inference_mode()
     def labels(self, pairs: list[tuple[str, str]]) -> list[str]:

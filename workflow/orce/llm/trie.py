@@ -13,11 +13,11 @@ prefix. The other parts of a layer still run on the packed row.
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from os.path import commonprefix
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -42,7 +42,9 @@ SPREAD = 1.5
 SLACK = 32
 QUESTIONS = 4  # prompts about one passage from which on they are a padded batch of their own
 
-Ids = Sequence[list[int]]
+Ids = list[list[int]]  # token ids, such as those of several prompts
+Batches = list[list[int]]  # indices of the prompts in each
+Families = list[tuple[list[int], int]]  # (indices, length of their common prefix)
 T = TypeVar("T")
 
 
@@ -52,27 +54,24 @@ class TokenTrie:
     come first.
     """
 
-    tokens: list[int] = field(default_factory=list)  # of each of the N nodes
-    parents: list[int] = field(default_factory=list)  # of each node; -1 for the end of the prompt
-    # for each of the K continuations, its node indices in token order
-    paths: list[list[int]] = field(default_factory=list)
+    tokens: list[int]  # of each of the N nodes
+    parents: list[int]  # of each node; -1 for the end of the prompt
+    paths: list[list[int]]  # for each of the K continuations, its node indices in token order
 
     @classmethod
-    def of(cls, continuations: list[list[int]]) -> "TokenTrie":
-        trie = cls()
-        children: dict[tuple[int, int], int] = {}  # {(node, token): the child}
+    def of(cls, continuations: Ids) -> Self:
+        children: dict[tuple[int, int], int] = {}  # {(parent, token): node}, in the nodes' order
+        paths = []
         for continuation in continuations:
             node = -1
             path = []
             for token in continuation:
-                if (node, token) not in children:
-                    children[node, token] = len(trie.tokens)
-                    trie.tokens.append(token)
-                    trie.parents.append(node)
-                node = children[node, token]
+                node = children.setdefault((node, token), len(children))
                 path.append(node)
-            trie.paths.append(path)
-        return trie
+            paths.append(path)
+        tokens = [token for _, token in children]
+        parents = [parent for parent, _ in children]
+        return cls(tokens, parents, paths)
 
     @cached_property
     def inner(self) -> list[int]:
@@ -90,10 +89,14 @@ class TokenTrie:
             ancestors.append([] if parent == -1 else [*ancestors[parent], index[parent]])
         return ancestors
 
+    def branch(self, node: int) -> tuple[int, list[int]]:
+        """A node as orce.llm.kv_cache takes new tokens: (token, indices of its ancestors)."""
+        return self.tokens[node], self.ancestors[node]
+
     @cached_property
     def branches(self) -> list[tuple[int, list[int]]]:
-        """The inner nodes as orce.llm.kv_cache takes new tokens: (token, indices of its ancestors)."""
-        return [(self.tokens[node], self.ancestors[node]) for node in self.inner]
+        """The inner nodes as new tokens."""
+        return [self.branch(node) for node in self.inner]
 
     def children(self, node: int) -> list[int]:
         """The nodes that continue `node`; -1 is the end of the prompt."""
@@ -110,7 +113,7 @@ class TokenTrie:
 Packed = dict[str, Any]  # a row of `pack`, which may hold further keys of a batch
 
 
-def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
+def pack(prompts: Ids, tries: list[TokenTrie]) -> Packed:
     """A batch of B prompts (token ids), each with a trie of K continuations, as one row of L
     columns (tokens) without padding.
 
@@ -125,103 +128,96 @@ def pack(prompts: list[list[int]], tries: list[TokenTrie]) -> Packed:
         before them.
     gather: int64 [G W], the column at each position of the padded batch of blocks
     position: int64 [L - S], where in that batch each column after the prefix is
-    logit_columns: int64 [N'], the columns whose next-token logits are needed
-    logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it,
-        and its token
-    path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     columns: for each prompt the columns of its tokens and inner nodes, int64 [tokens + inner nodes]
     shape: (B, K)
+
+    and what `_nodes_of` adds.
     """
     shared = common_prefix(prompts)
-    row = _Row(k=len(tries[0].paths))
-    prefix = row.append(prompts[0][:shared], range(shared))
-    blocks = []
-    columns = []
+    ids = prompts[0][:shared]
+    positions = [*range(shared)]
+    columns: list[list[int]] = []
+    blocks: list[torch.Tensor] = []
     for members, depth in families(prompts, shared):
-        stem = depth - shared
-        family = row.append(prompts[members[0]][shared:depth], range(shared, depth))
+        stem = range(len(ids), len(ids) + depth - shared)
+        ids += prompts[members[0]][shared:depth]
+        positions += range(shared, depth)
+        masks = []
         for b in members:
-            rest = row.append(prompts[b][depth:], range(depth, len(prompts[b])))
-            inner = row.append_trie(b, tries[b], len(prompts[b]))
-            columns.append(torch.tensor([*prefix, *family, *rest, *inner]))
-        parts = [(len(prompts[b]) - depth, tries[b]) for b in members]
-        blocks.append(_block_mask(stem, parts))
+            first = len(ids)
+            length = len(prompts[b])
+            ids += prompts[b][depth:]
+            positions += range(depth, length)
+            for token, above in tries[b].branches:
+                ids.append(token)
+                positions.append(length + len(above))
+            columns.append([*range(shared), *stem, *range(first, len(ids))])
+            masks.append(_member_mask(length - depth, tries[b]))
+        blocks.append(_block_mask(len(stem), masks))
     bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)  # of the blocks in the row
     place = torch.arange(max(map(len, blocks))).expand(len(blocks), -1)
-    path, node = torch.tensor(row.entries).unbind(1)
-    return {
-        "input_ids": torch.tensor([row.ids]),
-        "position_ids": torch.tensor([row.positions]),
+    return _nodes_of(tries, columns) | {
+        "input_ids": torch.tensor([ids]),
+        "position_ids": torch.tensor([positions]),
         "visible": _padded_masks(blocks, shared),
         # padding repeats the last column of its block
         "gather": torch.minimum(bounds[:-1, None] + place, bounds[1:, None] - 1).flatten(),
         "position": (place < bounds.diff()[:, None]).flatten().nonzero()[:, 0],
-        "logit_columns": torch.tensor(row.logit_columns),
-        "logit_row": torch.tensor(row.logit_rows),
-        "token": torch.tensor(row.tokens),
-        "path": path,
-        "node": node,
-        "columns": columns,
-        "shape": (len(prompts), row.k),
+        "columns": [torch.tensor(own) for own in columns],
+        "shape": (len(prompts), len(tries[0].paths)),
     }
 
 
-@dataclass
-class _Row:
-    """A packed row while it grows; its fields are those of `pack`, with entries [E] of (path,
-    node).
+def _nodes_of(tries: list[TokenTrie], columns: list[list[int]]) -> Packed:
+    """Where a packed row predicts the tokens of its tries; columns: for each prompt.
+
+    logit_columns: int64 [N'], the columns whose next-token logits are needed
+    logit_row, token: int64 [N], for each trie node the entry of `logit_columns` that predicts it,
+        and its token
+    path, node: int64 [E], one entry for each "continuation `path` contains node `node`"
     """
-
-    k: int
-    ids: list[int] = field(default_factory=list)
-    positions: list[int] = field(default_factory=list)
-    logit_columns: list[int] = field(default_factory=list)
-    logit_rows: list[int] = field(default_factory=list)
-    tokens: list[int] = field(default_factory=list)
-    entries: list[tuple[int, int]] = field(default_factory=list)
-
-    def append(self, tokens: Sequence[int], positions: Iterable[int]) -> range:
-        """Adds tokens, and returns their columns."""
-        self.ids += tokens
-        self.positions += positions
-        return range(len(self.ids) - len(tokens), len(self.ids))
-
-    def append_trie(self, b: int, trie: TokenTrie, length: int) -> range:
-        """Adds the inner nodes of the trie of prompt b, of `length` tokens, which ends at the last
-        column, and returns their columns.
-        """
-        for p, path in enumerate(trie.paths):
-            self.entries += [(b * self.k + p, len(self.tokens) + node) for node in path]
-        self.logit_rows += [len(self.logit_columns) + row for row in trie.logit_rows]
-        self.tokens += trie.tokens
-        end = len(self.ids)
+    logit_columns: list[int] = []
+    logit_rows: list[int] = []
+    tokens: list[int] = []
+    paths: list[int] = []
+    nodes: list[int] = []
+    path = 0
+    for trie, own in zip(tries, columns, strict=True):
+        for path_nodes in trie.paths:
+            paths += [path] * len(path_nodes)
+            nodes += [len(tokens) + node for node in path_nodes]
+            path += 1
+        logit_rows += [len(logit_columns) + row for row in trie.logit_rows]
         # the prompt's last column predicts the first tokens, and each inner node what follows it
-        self.logit_columns += range(end - 1, end + len(trie.inner))
-        for token, above in trie.branches:
-            self.ids.append(token)
-            self.positions.append(length + len(above))
-        return range(end, len(self.ids))
+        logit_columns += own[-1 - len(trie.inner) :]
+        tokens += trie.tokens
+    return {
+        "logit_columns": torch.tensor(logit_columns),
+        "logit_row": torch.tensor(logit_rows),
+        "token": torch.tensor(tokens),
+        "path": torch.tensor(paths),
+        "node": torch.tensor(nodes),
+    }
 
 
-def _block_mask(stem: int, members: list[tuple[int, TokenTrie]]) -> torch.Tensor:
-    """Which columns of a block see which, bool [W, W]: the stem, then for each member its own
-    tokens and its inner nodes.
-
-    members: for each the tokens of its prompt after the stem, and its trie. Tokens of prompts see
-    what is before them, but not the other members; an inner node sees its prompt, its ancestors and
-    itself.
+def _member_mask(rest: int, trie: TokenTrie) -> torch.Tensor:
+    """Which columns of a prompt in a block see which, bool [C, C]: its `rest` tokens after the stem
+    see those before them; an inner node sees these tokens, its ancestors and itself.
     """
-    width = stem + sum(rest + len(trie.inner) for rest, trie in members)
-    block = torch.ones(width, width, dtype=torch.bool).tril()
-    first = stem
-    for rest, trie in members:
-        end = first + rest
-        stop = end + len(trie.inner)
-        block[first:stop, stem:first] = False  # the members before it
-        corner = block[end:stop, end:stop].zero_()
-        for i, (_, above) in enumerate(trie.branches):
-            corner[i, [*above, i]] = True
-        first = stop
+    width = rest + len(trie.inner)
+    mask = torch.ones(width, width, dtype=torch.bool).tril()
+    inner = mask[rest:, rest:].zero_()
+    for i, (_, above) in enumerate(trie.branches):
+        inner[i, [*above, i]] = True
+    return mask
+
+
+def _block_mask(stem: int, members: list[torch.Tensor]) -> torch.Tensor:
+    """Which columns of a block see which, bool [W, W]: the members of the family see the stem, and
+    not each other.
+    """
+    block = torch.block_diag(torch.ones(stem, stem, dtype=torch.bool).tril(), *members)
+    block[stem:, :stem] = True
     return block
 
 
@@ -254,8 +250,9 @@ def node_logprobs(model, packed: Packed) -> torch.Tensor:
     """
     parameter = next(model.parameters())
     device = parameter.device
-    kind = device.type
-    dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else parameter.dtype
+    dtype = parameter.dtype
+    if torch.is_autocast_enabled(device.type):
+        dtype = torch.get_autocast_dtype(device.type)
     # the model may be in a wrapper for several processes
     check_attention(getattr(model, "module", model))
     logits = model(
@@ -397,7 +394,7 @@ def check_window(config, length: int, remedy: str) -> None:
 # No result depends on the batches but for rounding.
 
 
-def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int]]:
+def families(prompts: Ids, shared: int) -> Families:
     """Neighbours that begin alike, as questions about one passage do: (indices, length of their
     common prefix).
 
@@ -405,21 +402,22 @@ def families(prompts: list[list[int]], shared: int) -> list[tuple[list[int], int
     shorter neighbour's. A prompt without such a neighbour is a family of its own, with the prefix
     `shared`.
     """
-    groups: list[tuple[list[int], int]] = []
-    for i, prompt in enumerate(prompts):
-        if groups:
-            members, depth = groups[-1]
-            neighbour = prompts[i - 1]
-            alike = common_prefix([neighbour, prompt])
-            shorter = min(len(neighbour), len(prompt))
-            if alike - shared >= max(FAMILY, (shorter - shared) / 2):
-                groups[-1] = ([*members, i], alike if len(members) == 1 else min(depth, alike))
-                continue
-        groups.append(([i], shared))
+    if not prompts:
+        return []
+    groups = [([0], shared)]
+    for i, (before, prompt) in enumerate(itertools.pairwise(prompts), 1):
+        alike = common_prefix([before, prompt])
+        shorter = min(len(before), len(prompt))
+        if alike - shared < max(FAMILY, (shorter - shared) / 2):
+            groups.append(([i], shared))
+            continue
+        members, depth = groups[-1]
+        members.append(i)
+        groups[-1] = (members, alike if len(members) == 2 else min(depth, alike))
     return groups
 
 
-def common_prefix(sequences: Sequence[list[int]]) -> int:
+def common_prefix(sequences: Ids) -> int:
     """Length of the prefix that sequences share, at most one less than the length of the shortest;
     0 for a single one.
     """
@@ -428,7 +426,7 @@ def common_prefix(sequences: Sequence[list[int]]) -> int:
     return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
 
 
-def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
+def sorted_families(prompts: Ids) -> tuple[int, Families]:
     """The length of the prefix that all prompts share, and the families of the sorted prompts; most
     are alone.
     """
@@ -438,7 +436,7 @@ def sorted_families(prompts: Ids) -> tuple[int, list[tuple[list[int], int]]]:
     return shared, [([order[i] for i in members], depth) for members, depth in groups]
 
 
-def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
+def padded_batches(prompts: Ids, budget: int, more: int = 0) -> Batches:
     """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest
     prompt.
 
@@ -446,29 +444,27 @@ def padded_batches(prompts: Ids, budget: int, more: int = 0) -> list[list[int]]:
     prompt. A prompt that exceeds the budget is a batch by itself.
     """
     shared, grouped = sorted_families(prompts)
-    groups: list[tuple[int, list[int]]] = []  # (length of the common prefix, prompts)
+    passages: Families = []
     rest: list[int] = []
     for members, depth in grouped:
         if len(members) >= QUESTIONS:
-            groups.append((depth, members))
+            passages.append((members, depth))
         else:
             rest += members
     rest.sort()
-    batches: list[list[int]] = []
-    for depth, members in [*groups, (shared, rest)]:
-        batch: list[int] = []
+    batches: Batches = []
+    for members, depth in [*passages, (rest, shared)]:
+        widest = -1.0  # tokens after the common prefix that fit the latest batch: at first none
         for i in sorted(members, key=lambda i: len(prompts[i])):
             own = len(prompts[i]) - depth
-            full = depth + (len(batch) + 1) * (own + more) > budget
-            shortest = len(prompts[batch[0]]) - depth if batch else 0
-            if not batch or full or own > SPREAD * shortest + SLACK:
-                batch = []
-                batches.append(batch)
-            batch.append(i)
+            if own > widest or depth + (len(batches[-1]) + 1) * (own + more) > budget:
+                batches.append([])
+                widest = SPREAD * own + SLACK
+            batches[-1].append(i)
     return batches
 
 
-def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[int]]:
+def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> Batches:
     """Indices of the prompts in batches for `pack`, of at most `budget` columns each.
 
     more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of
@@ -481,9 +477,11 @@ def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> list[list[
         for group in group_by_budget(members, own.__getitem__, budget - depth):
             width = depth - shared + sum(own[i] for i in group)
             blocks.append((width, group))
-    batches = []
+    batches: Batches = []
     for group in group_by_budget(sorted(blocks), lambda block: block[0], budget - shared):
-        batches.append([*itertools.chain.from_iterable(indices for _, indices in group)])
+        batches.append([])
+        for _, indices in group:
+            batches[-1] += indices
     return batches
 
 

@@ -1,40 +1,22 @@
-"""Text generators with one interface, `Engine`. An engine is a module of this package, found by its
-name.
+"""Text generators with one interface. An engine is a module of this package, found by its name.
 
-A module has ``load(settings, longest=None) -> Engine``; `longest` is the number of tokens of the
-longest prompt plus max_tokens. A module that depends on it, or that has prompts to refuse, has
-``longest(settings, prompts, max_tokens)`` too; see the function of that name below.
+A module has ``load(settings, longest=None)``; `longest` is the number of tokens of the longest
+prompt plus max_tokens. A module that depends on it, or that has prompts to refuse, has
+``longest(settings, prompts, max_tokens)`` too; see the function of that name below. What `load`
+returns has
+
+- ``generate(prompts, n, temperature, max_tokens, seeds, top_p=1.0) -> list[list[str]]``: n samples
+  for each of the prompts, which are chat messages. Temperature 0 is greedy decoding. seeds: one
+  integer a prompt. A prompt's samples depend on its own seed and not on its neighbours.
+- ``close()``, which releases the model.
 """
 
 import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from orce.errors import BadInput
 from orce.llm.chat import Messages
-
-
-class Engine(Protocol):
-    """Generates texts with one model."""
-
-    def generate(
-        self,
-        prompts: Sequence[Messages],
-        n: int,
-        temperature: float,
-        max_tokens: int,
-        seeds: Sequence[int],
-        top_p=1.0,
-    ) -> list[list[str]]:
-        """`n` samples for each of the prompts, which are chat messages; temperature 0 is greedy
-        decoding. seeds: one integer a prompt. A prompt's samples depend on its own seed and not on
-        its neighbours.
-        """
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Release the model."""
-
 
 NAMES = ("openai", "transformers", "vllm")
 
@@ -59,7 +41,7 @@ def longest(
 
 
 def generate_with_greedy(
-    engine: Engine,
+    engine: Any,
     prompts: Sequence[Messages],
     n: int,
     temperature: float,
@@ -69,41 +51,32 @@ def generate_with_greedy(
     greedy: Collection[int] = frozenset(),
 ) -> list[tuple[list[str], str | None]]:
     """For each prompt its n samples and, if its index is in `greedy`, the greedy text (else None)."""
-    in_one_pass = getattr(engine, "generate_with_greedy", None)
-    if in_one_pass is not None:
-        return in_one_pass(prompts, n, temperature, max_tokens, seeds, top_p, greedy)
+    if hasattr(engine, "generate_with_greedy"):
+        return engine.generate_with_greedy(
+            prompts, n, temperature, max_tokens, seeds, top_p, greedy
+        )
     samples = engine.generate(prompts, n, temperature, max_tokens, seeds, top_p)
-    greedy_texts: dict[int, str] = {}
-    if greedy:
-        rows = sorted(greedy)
+    rows = sorted(greedy)
+    greedy_texts: list[list[str]] = []
+    if rows:
         asked = [prompts[i] for i in rows]
-        texts = engine.generate(asked, 1, 0.0, max_tokens, [seeds[i] for i in rows])
-        greedy_texts = {i: text for i, (text,) in zip(rows, texts, strict=True)}
-    return [(texts, greedy_texts.get(i)) for i, texts in enumerate(samples)]
+        greedy_texts = engine.generate(asked, 1, 0.0, max_tokens, [seeds[i] for i in rows])
+    by_row = {i: text for i, (text,) in zip(rows, greedy_texts, strict=True)}
+    return [(texts, by_row.get(i)) for i, texts in enumerate(samples)]
 
 
 class Text(str):
-    """A text that a model generated. cut: whether it ended at its token budget. logprobs: of its
-    tokens, where a server was asked for them and gave them. filtered: whether a server kept it
-    back. shortened: whether a server sent more than its budget, which was cut off.
-    """
+    """A text that a model generated, and what is known of it beside."""
 
-    cut: bool
-    logprobs: list[float] | None
-    filtered: bool
-    shortened: bool
+    cut: bool = False  # whether it ended at its token budget
+    # of its tokens, where a server was asked for them and gave them
+    logprobs: list[float] | None = None
+    filtered: bool = False  # whether a server kept it back
+    shortened: bool = False  # whether a server sent more than its budget, which was cut off
+    # what a reply has in place of an answer: a key of NO_ANSWER_LINE of orce.llm.engines.replies
+    instead: str | None = None
 
-    def __new__(
-        cls,
-        text: str,
-        cut: bool = False,
-        logprobs: list[float] | None = None,
-        filtered: bool = False,
-        shortened: bool = False,
-    ):
+    def __new__(cls, text: str, **facts: Any):
         generated = super().__new__(cls, text)
-        generated.cut = cut
-        generated.logprobs = logprobs
-        generated.filtered = filtered
-        generated.shortened = shortened
+        vars(generated).update(facts)
         return generated

@@ -1,9 +1,11 @@
 """Sampling from an OpenAI-compatible server: the answer LLM as a black box, whoever runs it.
 
-The engine learns what a server refuses: a refused parameter is left out from then on, reported once, and recorded (`left_out`).
-A reply is a stranger's: its size and its whole time are capped, it is never decompressed, no redirect is followed, no cookie
-kept, and no control character of it is printed. The key is sent in one header, and removed from every message of the server.
-openai's own client would read a reply of any size and retry none that is broken, so the requests are sent by httpx2.
+The engine learns what a server refuses: a refused parameter is left out from then on, reported
+once, and recorded (`left_out`). A reply is a stranger's: its size and its whole time are capped, it
+is never decompressed, no redirect is followed, no cookie kept, and no control character of it is
+printed. The key is sent in one header, and removed from every message of the server. openai's own
+client would read a reply of any size and retry none that is broken, so the requests are sent by
+httpx2.
 """
 
 import asyncio
@@ -14,6 +16,7 @@ import hashlib
 import http.cookiejar
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -34,7 +37,6 @@ from orce.llm.engines.replies import (
     seconds_of,
     texts_of,
     tokens,
-    without_answer,
 )
 from orce.runtime import process
 from orce.runtime.process import say
@@ -42,14 +44,16 @@ from orce.settings.stage import Source, from_mapping, to_mapping
 
 KEY = "OPENAI_API_KEY"
 ENDPOINT = "/chat/completions"  # below the server's address, which may be given with it
-CONCURRENCY, RETRIES = 16, 10
+CONCURRENCY = 16  # requests at a time
+RETRIES = 10
 # seconds from the first to the last byte; a busy server can take minutes for a long answer
 TIMEOUT = 600.0
 TEMPORARY = {408, 409, 425, 429}  # and every 5xx
-BACKOFF, LONGEST_BACKOFF = 0.5, 60.0
+BACKOFF = 0.5  # seconds: the first wait is at most so long, each further one twice the last
+LONGEST_BACKOFF = 60.0
 LONGEST_WAIT = 600.0  # seconds; the most that a server may ask for
-# bytes; 100 answers of 8,192 tokens take less than 2**23
-LARGEST_REPLY, LARGEST_COMPLAINT = 2**24, 20_000
+LARGEST_REPLY = 2**24  # bytes; 100 answers of 8,192 tokens take less than 2**23
+LARGEST_COMPLAINT = 20_000  # bytes of an error's reply
 QUIET = 30.0  # seconds between two lines about a server in trouble
 CHARACTERS = 4  # of a token, for the estimate before a request
 # characters of the longest token of common vocabularies: a reply of more a token is cut
@@ -61,19 +65,24 @@ OPTIONAL = {
     "seed": "the same request may give another text",
     "logprobs": "there are no token probabilities of its answers",
 }
-# Of a parameter, and not of the value that it has.
+# Matches messages that reject a parameter's presence, not its value.
 REFUSAL = re.compile(
-    r"support|unknown|unrecogni[sz]ed|unexpected|extra|permitted|allowed|cannot both|mutually exclusive|only the default|not available",
+    r"support|unknown|unrecogni[sz]ed|unexpected|extra|permitted|allowed|cannot both"
+    r"|mutually exclusive|only the default|not available",
     re.IGNORECASE,
 )
-# Of one question, by what it says or by its length, and of no account.
+# Matches messages that reject one question, by what it says or by its length.
 OF_A_QUESTION = re.compile(
-    r"content[_ ](?:management|filter|polic|inspection|moderation|exists)|moderat(?:ion|ed)|responsible ?ai|data_?inspection"
-    r"|(?:safety|usage) (?:system|filter|polic|guideline|reason|setting)|inappropriate|flagged|unsafe|prohibited|high risk"
-    r"|invalid_prompt|敏感|不安全|context[_ ](?:length|window|size)|max(?:imum)?[_ ](?:input|prompt|model|sequence)[_ ]len"
-    r"|too many (?:input |prompt )?tokens|reduce the length|\b(?:prompt|inputs?|request|messages)\b[^.]{0,60}(?:too (?:long|large)|exceed|longer than|must be <)",
+    r"content[_ ](?:management|filter|polic|inspection|moderation|exists)|moderat(?:ion|ed)"
+    r"|responsible ?ai|data_?inspection"
+    r"|(?:safety|usage) (?:system|filter|polic|guideline|reason|setting)|inappropriate|flagged"
+    r"|unsafe|prohibited|high risk|invalid_prompt|敏感|不安全|context[_ ](?:length|window|size)"
+    r"|max(?:imum)?[_ ](?:input|prompt|model|sequence)[_ ]len|too many (?:input |prompt )?tokens"
+    r"|reduce the length|\b(?:prompt|inputs?|request|messages)\b[^.]{0,60}"
+    r"(?:too (?:long|large)|exceed|longer than|must be <)",
     re.IGNORECASE,
 )
+# Matches messages about the account, whatever else they say.
 OF_AN_ACCOUNT = re.compile(
     r"\b(?:account|api[ _]key|organi[sz]ation|billing|quota|subscription)\b", re.IGNORECASE
 )
@@ -93,9 +102,10 @@ class Refused(Exception):
 class Engine:
     """Samples texts from one model of one server, `concurrency` requests at a time.
 
-    settings: the model's and the engine's in one. `api`: {request: fields of every request, reasoning_tokens: added to the
-    budget of an answer, logprobs: ask for them for greedy texts}; `rates`: by server and model, the variable of its key,
-    and how many requests and tokens a minute one job may use. `longest` is ignored, as the server knows its own limit.
+    settings: the model's and the engine's in one. `api`: {request: fields of every request,
+    reasoning_tokens: added to the budget of an answer, logprobs: ask for them for greedy texts};
+    `rates`: by server and model, the variable of its key, and how many requests and tokens a minute
+    one job may use. `longest` is ignored, as the server knows its own limit.
     """
 
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
@@ -104,33 +114,33 @@ class Engine:
             raise BadInput(
                 f"models.*.source: the engine openai needs {{server, model}}, this one is {to_mapping(source)}"
             )
-        self.server, self.model = source.server, source.model
+        self.server = source.server
+        self.model = source.model
         self.url = self.server.rstrip("/").removesuffix(ENDPOINT) + ENDPOINT
         rates = settings.get("rates", {}).get(f"{self.server} {self.model}", {})
         self.key = read_key(rates.get("key"))
-        self.per_request, self.per_token = (  # seconds
-            60 / rates[rate] if rates.get(rate) else 0.0
-            for rate in ("requests_per_minute", "tokens_per_minute")
-        )
-        # time.monotonic() at which the next request may start
-        self.next_request = self.next_tokens = 0.0
+        # seconds, 0 without a rate
+        self.per_request = 60 / (rates.get("requests_per_minute") or math.inf)
+        self.per_token = 60 / (rates.get("tokens_per_minute") or math.inf)
+        # time.monotonic() at which the next request may start, by either rate
+        self.next_request = 0.0
+        self.next_tokens = 0.0
         self.concurrency = settings.get("concurrency") or CONCURRENCY
-        self.timeout, self.max_retries = (
-            settings.get("timeout") or TIMEOUT,
-            settings.get("max_retries", RETRIES),
-        )
-        self.template_kwargs, self.api = (
-            settings.get("template_kwargs") or {},
-            settings.get("api") or {},
-        )
-        self.limit, self.several = "max_tokens", True  # what the server accepts, as far as we know
+        self.timeout = settings.get("timeout") or TIMEOUT
+        self.max_retries = settings.get("max_retries", RETRIES)
+        self.template_kwargs = settings.get("template_kwargs")
+        self.api = settings.get("api") or {}
+        # What the server accepts, as far as we know.
+        self.limit = "max_tokens"
+        self.several = True  # choices in one reply
         self.left_out: set[str] = set()
-        self.unanswered: set[str] = set()  # the kinds of replies without an answer that were said
+        self.tried: set[float] = set()  # the temperatures at which requests were answered
+        self.answered = False  # whether it ever sent a reply of any kind
+        self.replied = False  # whether it ever sent a chat completion
         self.counts: Counter[str] = Counter()  # since the last call of `spent`
-        self.asked: set[float] = set()  # the temperatures at which requests were answered
-        self.answered = self.warned = self.replied = self.shortened = False
         self.refused: dict[str, str] = {}  # why, by the question's end
-        self.reported = time.monotonic()
+        self.said: set[str] = set()  # what is said once
+        self.reported = time.monotonic()  # when trouble was last said
 
     def generate(
         self,
@@ -142,34 +152,23 @@ class Engine:
         top_p: float = 1.0,
     ) -> list[list[str]]:
         """See orce.llm.engines. The first error cancels all other requests."""
-        common: dict = {"model": self.model, "temperature": temperature} | self.api.get(
-            "request", {}
-        )
-        if temperature == 0 and self.api.get("logprobs"):
-            common["logprobs"] = True
-        # Some servers refuse unknown keys, or temperature together with top_p: send only what differs from the default.
-        if top_p < 1:
-            common["top_p"] = top_p
-        if self.template_kwargs:
-            common["chat_template_kwargs"] = self.template_kwargs
-        held = sum(
-            any(CONTROL_LIKE.search(turn["content"]) for turn in messages) for messages in prompts
-        )
+        hostile = 0
+        for messages in prompts:
+            hostile += any(CONTROL_LIKE.search(turn["content"]) for turn in messages)
         what = f"hold text that looks like a control token: the server of {self.model} may read it as one"
-        process.tally(what, held, len(prompts))
+        process.tally(what, hostile, len(prompts))
+        common = self._fields(temperature, top_p)
         bodies = [common | {"messages": messages} for messages in prompts]
-        budget, before = max_tokens + self.api.get("reasoning_tokens", 0), self.counts["refused"]
+        budget = max_tokens + self.api.get("reasoning_tokens", 0)
+        # Greedy decoding gives the same text n times, and is asked for once.
+        samples = 1 if temperature == 0 else n
+        before = self.counts["refused"]
         try:
-            texts = run_apart(self._sample_all(bodies, 1 if temperature == 0 else n, budget, seeds))
+            texts = run_apart(self._sample_all(bodies, samples, budget, seeds))
         except ExceptionGroup as group:
             raise group.exceptions[0] from None
-        if (cut := self.counts["cut"]) and not self.api.get("reasoning_tokens") and not self.warned:
-            self.warned = True
-            self._say(
-                f"{cut} replies used their budget up before an answer; raise api.reasoning_tokens"
-            )
-        self._say_unanswered()
         refused = self.counts["refused"] - before
+        self._say_unanswered()
         if refused == sum(map(len, texts)) > 1 and len(prompts) > 1 and not self.replied:
             raise BadInput(
                 f"{self.server} refuses each of {len(prompts)} questions: {[*self.refused.values()][-1]}"
@@ -177,21 +176,43 @@ class Engine:
         written = [text for row in texts for text in row if text.strip()]
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
-        return [[*row] * n if temperature == 0 else [*row] for row in texts]
+        return [[*row] * (n // samples) for row in texts]
+
+    def _fields(self, temperature: float, top_p: float) -> dict[str, Any]:
+        """The fields that all requests of a call have."""
+        fields = {"model": self.model, "temperature": temperature} | self.api.get("request", {})
+        if temperature == 0 and self.api.get("logprobs"):
+            fields["logprobs"] = True
+        # Some servers refuse unknown keys, or temperature together with top_p: send only what
+        # differs from the default.
+        if top_p < 1:
+            fields["top_p"] = top_p
+        if self.template_kwargs:
+            fields["chat_template_kwargs"] = self.template_kwargs
+        return fields
 
     def _say_unanswered(self) -> None:
-        """Say once of each kind how many replies had no answer in them: they count as empty answers, which are wrong."""
+        """Say once of each kind how many replies had no answer in them: they count as empty answers,
+        which are wrong.
+        """
+        cut = self.counts["cut"]
+        if cut and not self.api.get("reasoning_tokens"):
+            remedy = "raise api.reasoning_tokens"
+            self._say_once("cut", f"{cut} replies used their budget up before an answer; {remedy}")
         for kind, words in NO_ANSWER_LINE.items():
-            if self.counts[kind] and kind not in self.unanswered:
-                self.unanswered.add(kind)
-                self._say(
-                    f"{self.counts[kind]} of its replies: each {words}; its answer stays empty"
-                )
+            if self.counts[kind]:
+                number = f"{self.counts[kind]} of its replies"
+                self._say_once(kind, f"{number}: each {words}; its answer stays empty")
 
     def spent(self) -> dict[str, Any]:
-        """Counts since the last call: requests, tokens as in USAGE, answers refused, replies cut before an answer; `left_out`."""
-        counts, self.counts = {key: count for key, count in self.counts.items() if count}, Counter()
-        return counts | ({"left_out": sorted(self.left_out)} if counts and self.left_out else {})
+        """Counts since the last call: requests, tokens as in USAGE, answers refused, replies cut
+        before an answer; `left_out`.
+        """
+        counts: dict[str, Any] = dict(+self.counts)  # without those that are 0
+        self.counts.clear()
+        if counts and self.left_out:
+            counts["left_out"] = sorted(self.left_out)
+        return counts
 
     def close(self) -> None:
         """Every call of generate closes its connections."""
@@ -204,84 +225,73 @@ class Engine:
 
         async def work(count: int | None = None) -> None:
             for i in itertools.islice(todo, count):
-                texts[i] = await self._sample(client, bodies[i], n, max_tokens, seeds[i])
+                texts[i] = await self._sample(bodies[i], n, max_tokens, seeds[i])
 
-        headers = {"User-Agent": "orce", "Accept-Encoding": "identity"}
-        headers |= {"Authorization": f"Bearer {self.key}"} if self.key else {}
-        # Redirects stay off (httpx2's default): they would take the key to another host. `_reply` limits the whole time; a
-        # server that drips would stretch a timeout between two bytes for ever.
-        no_cookies = http.cookiejar.CookieJar(
-            http.cookiejar.DefaultCookiePolicy(allowed_domains=[])
-        )
-        options: dict = {
-            "timeout": None,
-            "limits": httpx2.Limits(max_connections=None),
-            "cookies": no_cookies,
-        }
-        async with (
-            httpx2.AsyncClient(verify=trusted(), headers=headers, **options) as client,
-            asyncio.TaskGroup() as group,
-        ):
-            # The first request of a kind goes alone: what the server refuses is then learnt once, and not by each of many.
-            kinds = {body["temperature"] for body in bodies} - self.asked
-            if kinds:
+        async with self._connect() as self.client, asyncio.TaskGroup() as group:
+            # The first request of a kind goes alone: what the server refuses is then learnt once,
+            # and not by each of many.
+            kinds = {body["temperature"] for body in bodies}
+            if kinds - self.tried:
                 await work(1)
-                self.asked |= kinds
+                self.tried |= kinds
             for _ in range(self.concurrency):
                 group.create_task(work())
         return texts
 
-    async def _sample(
-        self, client: httpx2.AsyncClient, body: dict, n: int, max_tokens: int, seed: int
-    ) -> list[Text]:
-        """`n` texts, in as many requests as needed: servers may return fewer choices than requested."""
+    def _connect(self) -> httpx2.AsyncClient:
+        headers = {"User-Agent": "orce", "Accept-Encoding": "identity"}
+        if self.key:
+            headers["Authorization"] = f"Bearer {self.key}"
+        no_cookies = http.cookiejar.DefaultCookiePolicy(allowed_domains=[])
+        # Redirects stay off (httpx2's default): they would take the key to another host. `_send`
+        # limits the whole time; a server that drips would stretch a timeout between two bytes for
+        # ever.
+        return httpx2.AsyncClient(
+            verify=trusted(),
+            headers=headers,
+            timeout=None,
+            limits=httpx2.Limits(max_connections=None),
+            cookies=http.cookiejar.CookieJar(no_cookies),
+        )
+
+    async def _sample(self, body: dict, n: int, max_tokens: int, seed: int) -> list[Text]:
+        """`n` texts, in as many requests as needed: servers may return fewer choices than
+        requested.
+        """
         texts: list[Text] = []
         number = retries = 0
         while len(texts) < n:
             missing = n - len(texts) if self.several else 1
             sent = body | {self.limit: max_tokens, "seed": request_seed(seed, number)}
-            sent |= {"n": missing} if missing > 1 else {}
+            if missing > 1:
+                sent["n"] = missing
             sent = {key: value for key, value in sent.items() if key not in self.left_out}
             try:
-                texts += (await self._post(client, sent))[:missing]
-                number, retries = number + 1, 0
+                texts += (await self._post(sent))[:missing]
+                number += 1
+                retries = 0
             except Learnt:
                 pass
             except Refused as refusal:
                 return self._empty(body, str(refusal), n)
             except Trouble as trouble:
                 if retries == self.max_retries:
-                    raise BadInput(
-                        f"{self.server}: {trouble}; gave up (retries: {retries})"
-                    ) from None
-                # At least as long as the server asks, plus full jitter: requests that failed together spread out.
-                wait = trouble.wait + random.uniform(
-                    0, min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10))
-                )
+                    gave_up = f"gave up (retries: {retries})"
+                    raise BadInput(f"{self.server}: {trouble}; {gave_up}") from None
+                await self._wait_after(trouble, retries)
                 retries += 1
-                if time.monotonic() - self.reported > QUIET:
-                    self.reported = time.monotonic()
-                    self._say(f"{trouble}; trying again in {wait:.0f} s")
-                await asyncio.sleep(wait)
         return texts
 
-    def _learn(self, sent: dict, status: int, reason: str, parameter: Any) -> bool:
-        """Adapt to a refusal; return whether there is another form of the request to try, now and from then on."""
-        if status not in (400, 403, 422):
-            return False
-        forbidden = status == 403  # of log-probabilities; else of the key
-        if not forbidden and "max_tokens" in sent and "max_completion_tokens" in reason:
-            self.limit = "max_completion_tokens"
-            return True
-        for name in ["logprobs"] if forbidden else OPTIONAL:
-            named = parameter == name or re.search(rf"\b{name}\b", reason)
-            if name in sent and named and REFUSAL.search(reason):
-                self._leave_out(name)
-                return True  # one at a time: a message may name others that would do
-        if "n" in sent and not forbidden:
-            self.several = False
-            return True
-        return False
+    async def _wait_after(self, trouble: Trouble, retries: int) -> None:
+        """At least as long as the server asks, plus full jitter: requests that failed together
+        spread out.
+        """
+        backoff = min(LONGEST_BACKOFF, BACKOFF * 2 ** min(retries, 10))
+        wait = trouble.wait + random.uniform(0, backoff)
+        if time.monotonic() - self.reported > QUIET:
+            self.reported = time.monotonic()
+            self._say(f"{trouble}; trying again in {wait:.0f} s")
+        await asyncio.sleep(wait)
 
     def _empty(self, body: dict, reason: str, n: int) -> list[Text]:
         """The n answers to a question that the server refuses."""
@@ -293,21 +303,25 @@ class Engine:
         return [Text("")] * n
 
     def _leave_out(self, name: str) -> None:
-        if name not in self.left_out:
-            self.left_out.add(name)
-            self._say(f"takes no {name}, which is left out from now on: {OPTIONAL[name]}")
+        self.left_out.add(name)
+        self._say_once(name, f"takes no {name}, which is left out from now on: {OPTIONAL[name]}")
+
+    def _say_once(self, kind: str, words: str) -> None:
+        if kind not in self.said:
+            self.said.add(kind)
+            self._say(words)
 
     def _say(self, words: str) -> None:
         say(f"[{self.server}] {self.model}: {words}")
 
-    async def _post(self, client: httpx2.AsyncClient, body: dict) -> list[Text]:
+    async def _post(self, body: dict) -> list[Text]:
         """Texts of the choices, at least one. Raises Trouble, Learnt, or BadInput where asking again
         does not help.
         """
         prompt = sum(len(str(turn.get("content"))) for turn in body["messages"]) / CHARACTERS
         estimate = prompt + body.get("n", 1) * body.get(self.limit, 0)
         await self._wait_for_turn(estimate)
-        response, content = await self._send(client, body)
+        response, content = await self._send(body)
         if not response.is_success:
             raise self._error(response, content, body)
         if len(content) > LARGEST_REPLY:
@@ -319,7 +333,8 @@ class Engine:
         if counted:
             total = counted.get("prompt_tokens", 0) + counted.get("completion_tokens", 0)
             self.next_tokens += self.per_token * (total - estimate)
-        self._count(body, reply, texts, counted)
+            self.counts.update(counted)
+        self._count(texts, body)
         return texts
 
     async def _wait_for_turn(self, estimate: float) -> None:
@@ -330,13 +345,13 @@ class Engine:
         self.next_tokens = start + self.per_token * estimate
         await asyncio.sleep(start - now)
 
-    async def _send(self, client: httpx2.AsyncClient, body: dict) -> tuple[httpx2.Response, bytes]:
+    async def _send(self, body: dict) -> tuple[httpx2.Response, bytes]:
         """The response to a request, with its content as far as it may be read."""
         content = bytearray()
         try:
             async with (
                 asyncio.timeout(self.timeout),
-                client.stream("POST", self.url, json=body) as response,
+                self.client.stream("POST", self.url, json=body) as response,
             ):
                 self.answered = True
                 most = LARGEST_REPLY if response.is_success else LARGEST_COMPLAINT
@@ -360,9 +375,8 @@ class Engine:
                 f"{self.server}: {error}; is the address right and the server running?"
             ) from None
         except httpx2.RequestError as error:  # cut, or not HTTP
-            raise Trouble(
-                self._clean(f"connection lost ({str(error) or type(error).__name__})")
-            ) from None
+            reason = str(error) or type(error).__name__
+            raise Trouble(self._clean(f"connection lost ({reason})")) from None
         return response, bytes(content)
 
     def _read(
@@ -383,64 +397,65 @@ class Engine:
             shown = content[:500].decode("utf-8", "replace")
             raise Trouble(self._clean(f"{trouble}: {shown}")) from None
 
-    def _count(
-        self, body: dict, reply: dict, texts: list[Text], counted: Mapping[str, int]
-    ) -> None:
-        """Count a reply's tokens, and those of its texts that were cut, filtered, or no answer."""
+    def _count(self, texts: list[Text], body: dict) -> None:
+        """Count a reply, and those of its texts that were cut, filtered, or no answer."""
         self.replied = True
-        self.counts.update(counted)
         self.counts["requests"] += 1
-        for choice, text in zip(reply["choices"], texts, strict=False):
-            empty = not text.strip()
+        for text in texts:
             if text.cut:
                 # a reasoning model may use its budget up while it thinks
-                self.counts["cut"] += empty
-            elif empty and not text.filtered:
-                self.counts[without_answer(choice["message"])] += 1
-            self.counts["shortened"] += text.shortened
-            if text.shortened and not self.shortened:
-                self.shortened = True
-                budget = body.get(self.limit, 0)
-                self._say(
-                    f"a reply is longer than its budget of {budget} tokens can be, and is cut there"
-                )
-        if filtered := sum(text.filtered for text in texts):
+                self.counts["cut"] += not text.strip()
+            elif text.instead:
+                self.counts[text.instead] += 1
+            if text.shortened:
+                self.counts["shortened"] += 1
+                budget = f"its budget of {body.get(self.limit, 0)} tokens"
+                words = f"a reply is longer than {budget} can be, and is cut there"
+                self._say_once("shortened", words)
+        filtered = sum(text.filtered for text in texts)
+        if filtered:
             self._empty(body, "its reply was filtered", filtered)
 
     def _error(self, response: httpx2.Response, content: bytes, sent: dict) -> Exception:
         """The exception for an HTTP error."""
-        code, parameter, text = None, None, content.decode("utf-8", "replace")
-        # else the body as it is
-        with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
-            error = json.loads(content)
-            error = error.get("error", error)
-            if not isinstance(error, str):
-                code, parameter, error = error.get("code"), error.get("param"), error["message"]
-            text = error if isinstance(error, str) else text
-        status, where = response.status_code, response.headers.get("Location")
-        reason = self._clean(
-            f"{text.strip() or response.reason_phrase} {f'(moved to {where})' if where else ''}"
-        )
-        whole = reason + content.decode("utf-8", "replace")  # with its codes and types
-        if (
-            status in (400, 403, 413, 422)
-            and OF_A_QUESTION.search(whole)
-            and not OF_AN_ACCOUNT.search(whole)
-        ):
+        status = response.status_code
+        message, code, parameter = read_error(content)
+        moved = response.headers.get("Location")
+        where = f"(moved to {moved})" if moved else ""
+        reason = self._clean(f"{message.strip() or response.reason_phrase} {where}")
+        said = reason + content.decode("utf-8", "replace")  # with its codes and types
+        of_a_question = OF_A_QUESTION.search(said) and not OF_AN_ACCOUNT.search(said)
+        if status in (400, 403, 413, 422) and of_a_question:
             return Refused(f"{status} {reason}")
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
-            learnt = self._learn(sent, status, reason, parameter)
-            return (
-                Learnt()
-                if learnt
-                else BadInput(f"{self.server} refuses the request: {status} {reason}")
-            )
+            if self._learn(sent, status, reason, parameter):
+                return Learnt()
+            return BadInput(f"{self.server} refuses the request: {status} {reason}")
         wait = seconds_of(response.headers.get("Retry-After"))
         if wait > LONGEST_WAIT:
-            return BadInput(
-                f"{self.server}: {status} {reason}; it asks to wait {wait:.6g} s, so run again after that"
-            )
+            asked = f"it asks to wait {wait:.6g} s, so run again after that"
+            return BadInput(f"{self.server}: {status} {reason}; {asked}")
         return Trouble(f"{status} {reason}", wait)
+
+    def _learn(self, sent: dict, status: int, reason: str, parameter: Any) -> bool:
+        """Adapt to a refusal; return whether there is another form of the request to try, now and
+        from then on.
+        """
+        if status not in (400, 403, 422):
+            return False
+        forbidden = status == 403  # of log-probabilities; else of the key
+        if not forbidden and "max_tokens" in sent and "max_completion_tokens" in reason:
+            self.limit = "max_completion_tokens"
+            return True
+        for name in ["logprobs"] if forbidden else OPTIONAL:
+            named = parameter == name or re.search(rf"\b{name}\b", reason)
+            if name in sent and named and REFUSAL.search(reason):
+                self._leave_out(name)
+                return True  # one at a time: a message may name others that would do
+        if "n" in sent and not forbidden:
+            self.several = False
+            return True
+        return False
 
     def _clean(self, text: str) -> str:
         """One line of at most 300 characters, all printable, without the key."""
@@ -473,6 +488,20 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
             with contextlib.suppress(RuntimeError):  # the loop is closed: the coroutine has ended
                 loop.call_soon_threadsafe(task.cancel)
             raise
+
+
+def read_error(content: bytes) -> tuple[str, Any, Any]:
+    """(message, code, parameter) of an error's reply; a reply without a message is one."""
+    message = content.decode("utf-8", "replace")
+    with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
+        error = json.loads(content)
+        error = error.get("error", error)
+        if isinstance(error, str):
+            return error, None, None
+        if isinstance(error["message"], str):
+            message = error["message"]
+        return message, error.get("code"), error.get("param")
+    return message, None, None
 
 
 def read_key(named: str | None) -> str:

@@ -20,10 +20,8 @@ FILTERED = re.compile(
     re.IGNORECASE,
 )
 FAILED = re.compile(r"error|abort|fail|cancel|timeout|insufficient", re.IGNORECASE)
-WRITTEN = (
-    "text",
-    "output_text",
-)  # types of the parts of a content that are its text; the others are thoughts or calls
+# Types of the parts of a content that are its text; the others are thoughts or calls.
+WRITTEN = ("text", "output_text")
 # Where a message may have what is no answer, and what a reply without an answer then consists of.
 NO_ANSWER = {
     "thoughts": ("reasoning_content", "reasoning"),
@@ -34,12 +32,14 @@ NO_ANSWER_LINE = {
     "calls": "calls a tool and has no answer",
     "empty": "ends without an answer",
 }
-# What tokens are compared without: white space, which they may lack or write in signs of its own, and pieces of characters.
+# What tokens are compared without: white space, which they may lack or write in signs of its own,
+# and pieces of characters.
 UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
 IN_PIECES = re.compile(r"(?:\ufffd|<0x[0-9A-F]{2}>)*")
 ROUNDING = 1e-6  # above zero, of a log-probability of 0
 LEAST = -9999.0  # in place of minus infinity, which no JSON file holds; its probability is 0 too
-# Where servers count tokens, in the order of preference. Cached ones are part of the prompt's, thoughts of the completion's.
+# Where servers count tokens, in the order of preference. Cached ones are part of the prompt's,
+# thoughts of the completion's.
 USAGE = {
     "prompt_tokens": ("prompt_tokens", "input_tokens"),
     "cached_tokens": (
@@ -61,121 +61,151 @@ class Trouble(Exception):
 
 
 def texts_of(reply: dict, n: int | None = None, longest: int | None = None) -> list[Text]:
-    """Texts of a chat completion in the order of its choices, or of the first n; no content (filtered, cut short) is an empty text.
+    """Texts of a chat completion in the order of its choices, or of the first n; no content
+    (filtered, cut short) is an empty text.
 
-    Thoughts are not part of the answer: servers have them in a field of their own (reasoning_content, reasoning), in parts of
-    the content, or in its beginning. longest: characters of a text, after which it is cut. Raises Trouble for anything but a
-    chat completion, and BadInput for log-probabilities that are none.
+    Thoughts are not part of the answer: servers have them in a field of their own
+    (reasoning_content, reasoning), in parts of the content, or in its beginning. longest: characters
+    of a text, after which it is cut. Raises Trouble for anything but a chat completion, and BadInput
+    for log-probabilities that are none.
     """
     try:
-        choices = sorted(
-            reply["choices"], key=lambda choice: operator.index(choice.get("index") or 0)
-        )[:n]
-        contents = [written(choice["message"].get("content")) for choice in choices]
+        choices = sorted(reply["choices"], key=_index)[:n]
+        contents = [_written(choice["message"].get("content")) for choice in choices]
     except (KeyError, TypeError, AttributeError):
         raise Trouble("the reply is not a chat completion") from None
     if not contents or not all(isinstance(content, str) for content in contents):
         raise Trouble("the reply has no choices with a text")
     return [
-        text_of(content, choice, longest) for content, choice in zip(contents, choices, strict=True)
+        _text_of(content, choice, longest)
+        for content, choice in zip(contents, choices, strict=True)
     ]
 
 
-def without_answer(message: dict) -> str:
-    """What a message without an answer has in its place: a key of NO_ANSWER_LINE."""
-    for kind, fields in NO_ANSWER.items():
-        if any(message.get(field) for field in fields):
-            return kind
-    content = message.get("content")
-    return "thoughts" if content and str(content).strip() else "empty"
+def _index(choice: dict) -> int:
+    return operator.index(choice.get("index") or 0)
 
 
-def written(content: Any) -> Any:
-    """The text in the content of a message, which may have it in parts; what is neither text nor parts as it is."""
+def _written(content: Any) -> Any:
+    """The text in the content of a message, which may have it in parts; what is neither text nor
+    parts as it is.
+    """
+    if content is None:
+        return ""
     if not isinstance(content, list | dict):
-        return "" if content is None else content
-    parts = [
-        {"text": part} if isinstance(part, str) else part
-        for part in ([content] if isinstance(content, dict) else content)
-    ]
-    return "".join(part["text"] for part in parts if part.get("type", "text") in WRITTEN)
+        return content
+    texts = []
+    for part in [content] if isinstance(content, dict) else content:
+        if isinstance(part, str):
+            texts.append(part)
+        elif part.get("type", "text") in WRITTEN:
+            texts.append(part["text"])
+    return "".join(texts)
 
 
-def text_of(content: str, choice: dict, longest: int | None = None) -> Text:
-    """The text of a choice. A filtered one is empty, whatever the filter let pass; one that was cut has no log-probabilities."""
+def _text_of(content: str, choice: dict, longest: int | None) -> Text:
+    """The text of a choice. A filtered one is empty, whatever the filter let pass; one that was cut
+    has no log-probabilities.
+    """
     reason = choice.get("finish_reason")
     ended = str(reason.get("type") if isinstance(reason, dict) else reason)
-    filtered = bool(FILTERED.search(ended)) or (
-        not content and bool(choice["message"].get("refusal"))
-    )
-    if FAILED.search(ended) and not filtered:
+    refused = not content and bool(choice["message"].get("refusal"))
+    filtered = refused or bool(FILTERED.search(ended))
+    if filtered:
+        content = ""
+    elif FAILED.search(ended):
         raise Trouble(f"the reply ended with {ended!r}")
     # U+FFFD for each half of a surrogate pair ("\ud83d" alone), which no file could hold.
-    whole = (
-        "" if filtered else content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    )
+    whole = content.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     shortened = longest is not None and len(whole) > longest
     whole = whole[:longest]
     answer = after_thoughts(whole)
-    answer = answer if answer == whole else answer.lstrip()
+    if answer != whole:
+        answer = answer.lstrip()
+    logprobs = None
     try:
-        logprobs = (
-            None if shortened else logprobs_of(answer, choice["logprobs"]["content"], longest)
-        )
+        if not shortened:
+            logprobs = _logprobs_of(answer, choice["logprobs"]["content"], longest)
     except BadInput:
         raise
     except (KeyError, TypeError, ValueError, AttributeError):
-        logprobs = None
-    return Text(answer, bool(CUT.search(ended)) or shortened, logprobs, filtered, shortened)
+        pass  # no list of tokens with numbers
+    return Text(
+        answer,
+        cut=shortened or bool(CUT.search(ended)),
+        logprobs=logprobs,
+        filtered=filtered,
+        shortened=shortened,
+        instead=None if filtered or answer.strip() else _without_answer(choice["message"]),
+    )
 
 
-def logprobs_of(answer: str, tokens: list[dict], longest: int | None = None) -> list[float] | None:
-    """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts before it, white space around
-    it and what ends the turn are no part of it. longest: characters, beyond which the tokens are not of this answer. Raises
-    BadInput for a number that is no log-probability."""
-    texts = [text_of_token(token) for token in tokens]
+def _logprobs_of(answer: str, tokens: list[dict], longest: int | None) -> list[float] | None:
+    """The log-probabilities of the tokens whose texts make an answer; None where none do. Thoughts
+    before it, white space around it and what ends the turn are no part of it. longest: characters,
+    beyond which the tokens are not of this answer. Raises BadInput for a number that is no
+    log-probability.
+    """
+    texts = [_text_of_token(token) for token in tokens]
     pieces = [UNCOMPARED.sub("", text) for text in texts]
     whole = "".join(pieces)
     known = set(whole)
-    # the others are in pieces
+    # Signs that the tokens lack are in pieces there.
     sought = "".join(sign for sign in UNCOMPARED.sub("", answer) if sign in known)
-    if not tokens or not answer.strip() or (whole and not sought) or sought not in whole:
+    if not tokens or not answer.strip() or (whole and not sought):
         return None
     if longest is not None and len(whole) > longest:
         return None
-    # {place in `whole` at which a token begins or ends: its number, or the next one's}
-    starts, stops = {}, {}
+    span = _last_span(sought, pieces) if whole else (0, len(texts))
+    if span is None:
+        return None
+    first, stop = span
+    while first and IN_PIECES.fullmatch(texts[first - 1]):
+        first -= 1
+    while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
+        stop += 1
+    values = [float(token["logprob"]) for token in tokens[first:stop]]
+    for value in values:
+        if not value <= ROUNDING:
+            raise BadInput(
+                f"a reply has {value} as the log-probability of a token; expected a number of at most 0"
+            )
+    return [max(LEAST, min(value, 0.0)) for value in values]
+
+
+def _text_of_token(token: dict) -> str:
+    sent = token.get("bytes")
+    if sent and isinstance(sent, list):  # bytes(10**10) would be as many zeros
+        return bytes(sent).decode(errors="replace")
+    return token["token"]
+
+
+def _last_span(sought: str, pieces: list[str]) -> tuple[int, int] | None:
+    """(first, stop) of the last tokens whose pieces make a text; None where each place at which it
+    stands begins or ends within a token.
+    """
+    starts: dict[int, int] = {}  # {place in the whole text at which a token begins: its number}
+    stops: dict[int, int] = {}  # {place at which a token ends: the next one's number}
     end = 0
     for i, piece in enumerate(pieces):
         if piece:
             starts[end] = i
             end += len(piece)
             stops[end] = i + 1
-    first, stop = 0, len(texts)
-    if whole:
-        fits = [
-            at for at in occurrences(sought, whole) if at in starts and at + len(sought) in stops
-        ]
-        if not fits:  # each begins or ends within a token
-            return None
-        first, stop = starts[fits[-1]], stops[fits[-1] + len(sought)]
-    while first and IN_PIECES.fullmatch(texts[first - 1]):
-        first -= 1
-    while stop < len(texts) and texts[stop] and IN_PIECES.fullmatch(texts[stop]):
-        stop += 1
-    values = [float(token["logprob"]) for token in tokens[first:stop]]
-    if wrong := [value for value in values if not value <= ROUNDING]:
-        raise BadInput(
-            f"a reply has {wrong[0]} as the log-probability of a token; expected a number of at most 0"
-        )
-    return [max(LEAST, min(value, 0.0)) for value in values]
+    span = None
+    for place in occurrences(sought, "".join(pieces)):
+        if place in starts and place + len(sought) in stops:
+            span = (starts[place], stops[place + len(sought)])
+    return span
 
 
-def text_of_token(token: dict) -> str:
-    sent = token.get("bytes")  # bytes(10**10) would be as many zeros
-    return (
-        bytes(sent).decode(errors="replace") if sent and isinstance(sent, list) else token["token"]
-    )
+def _without_answer(message: dict) -> str:
+    """What a message without an answer has in its place: a key of NO_ANSWER_LINE."""
+    for kind, fields in NO_ANSWER.items():
+        if any(message.get(field) for field in fields):
+            return kind
+    content = message.get("content")
+    return "thoughts" if content and str(content).strip() else "empty"
 
 
 def tokens(usage) -> dict[str, int]:
@@ -192,12 +222,13 @@ def tokens(usage) -> dict[str, int]:
 
 
 def seconds_of(retry_after: str | None) -> float:
-    """Seconds that a Retry-After header asks for, given as a number or as a date; 0 for anything else."""
+    """Seconds that a Retry-After header asks for, given as a number or as a date; 0 for anything
+    else.
+    """
     with contextlib.suppress(ValueError):
         return max(0.0, float(retry_after or 0))
     # no date, or one beyond the calendar
     with contextlib.suppress(TypeError, ValueError, OverflowError, OSError):
-        return max(
-            0.0, email.utils.parsedate_to_datetime(retry_after or "").timestamp() - time.time()
-        )
+        date = email.utils.parsedate_to_datetime(retry_after or "")
+        return max(0.0, date.timestamp() - time.time())
     return 0.0

@@ -8,7 +8,7 @@ each distinct prefix, and the samples stay independent and identically distribut
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,13 +25,16 @@ from orce.runtime.process import USUAL
 AT_ONCE = {"cpu": 1, "cuda": 64}
 
 
+@dataclass
 class TokenSampler:
-    """The random stream of a prompt's samples; temperature 0 is greedy decoding."""
+    """The random stream of a prompt's samples, `rng`; temperature 0 is greedy decoding."""
 
-    def __init__(self, seed: int, temperature: float, top_p: float):
-        self.rng = np.random.default_rng(seed)
-        self.temperature = temperature
-        self.top_p = top_p
+    seed: int
+    temperature: float
+    top_p: float
+
+    def __post_init__(self):
+        self.rng = np.random.default_rng(self.seed)
 
 
 def draw(
@@ -41,25 +44,29 @@ def draw(
     its nucleus. samplers: one a row, alike but for their streams. Rows of one stream take its
     numbers in their order.
     """
-    temperature = samplers[0].temperature
-    top_p = samplers[0].top_p
-    if not temperature:
+    if samplers[0].temperature == 0:
         best = logits.argmax(-1).tolist()
         return [[token] * count for token, count in zip(best, counts, strict=True)]
-    rows = AT_ONCE[logits.device.type]
-    if len(counts) > rows:
-        tokens = []
-        for start in range(0, len(counts), rows):
-            some = slice(start, start + rows)
-            tokens += draw(logits[some], samplers[some], counts[some])
-        return tokens
+    size = AT_ONCE[logits.device.type]
+    drawn: list[list[int]] = []
+    for start in range(0, len(counts), size):
+        rows = slice(start, start + size)
+        drawn += _draw_at_once(logits[rows], samplers[rows], counts[rows])
+    return drawn
+
+
+def _draw_at_once(
+    logits: torch.Tensor, samplers: Sequence[TokenSampler], counts: Sequence[int]
+) -> list[list[int]]:
+    """Inverse transform sampling: the first token whose cumulative probability exceeds a random
+    share of the mass.
+    """
     random = np.zeros((len(counts), max(1, *counts)))
     for row, sampler, count in zip(random, samplers, counts, strict=True):
         row[:count] = sampler.rng.random(count)
     shares = torch.from_numpy(random).to(logits.device)
-    # Inverse transform sampling: the first token whose cumulative probability exceeds a random
-    # share of the mass.
-    weights = torch.softmax(logits.double() / temperature, -1)
+    weights = torch.softmax(logits.double() / samplers[0].temperature, -1)
+    top_p = samplers[0].top_p
     if top_p < 1:
         weights, order = weights.sort(descending=True, stable=True)
         cumulative = weights.cumsum(-1)
@@ -69,13 +76,14 @@ def draw(
         tokens = order.gather(1, torch.searchsorted(cumulative, shares * mass, right=True))
     else:
         cumulative = weights.cumsum(-1)
-        tokens = torch.searchsorted(cumulative, shares * cumulative[:, -1:], right=True)
+        mass = cumulative[:, -1:]
+        tokens = torch.searchsorted(cumulative, shares * mass, right=True)
     return [row[:count] for row, count in zip(tokens.tolist(), counts, strict=True)]
 
 
 def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
-    batch_tokens = settings.get("batch_tokens", USUAL["batch_tokens"])
-    return Engine(language_model.load(settings), batch_tokens)
+    lm = language_model.load(settings)
+    return Engine(lm, settings.get("batch_tokens", USUAL["batch_tokens"]))
 
 
 longest = check_fits  # not sized by its prompts, it refuses those that exceed a sliding window
@@ -83,35 +91,27 @@ longest = check_fits  # not sized by its prompts, it refuses those that exceed a
 
 @dataclass
 class Branch:
-    """Samples of one prompt that agree so far: `count` random ones, and the greedy one if `greedy`."""
+    """Samples of a prompt that agree so far: `count` random ones, and the greedy one if `greedy`."""
 
+    row: int  # the prompt
     count: int
-    greedy: bool = False
-    tokens: list[int] = field(default_factory=list)  # generated so far
-    columns: list[int] = field(default_factory=list)  # of the cache, of these tokens
+    greedy: bool
+    tokens: list[int]  # generated so far
+    columns: list[int]  # of the cache, of these tokens
 
 
 class Engine(CachedModel):
-    def generate(
+    def generate(self, *asked, **options) -> list[list[str]]:
+        return [texts for texts, _ in self.generate_with_greedy(*asked, **options)]
+
+    def generate_with_greedy(
         self,
         prompts: Sequence[Messages],
         n: int,
         temperature: float,
         max_tokens: int,
         seeds: Sequence[int],
-        top_p=1.0,
-    ) -> list[list[str]]:
-        both = self.generate_with_greedy(prompts, n, temperature, max_tokens, seeds, top_p)
-        return [texts for texts, _ in both]
-
-    def generate_with_greedy(
-        self,
-        prompts,
-        n,
-        temperature,
-        max_tokens,
-        seeds,
-        top_p=1.0,
+        top_p: float = 1.0,
         greedy: Collection[int] = frozenset(),
     ) -> list[tuple[list[str], str | None]]:
         """See orce.llm.engines. The greedy text shares the prompt, and whatever prefix it has in
@@ -119,16 +119,16 @@ class Engine(CachedModel):
         """
         ids = self.ids(prompts, max_tokens)
 
-        def sample(batch: list[int], cache: KVCache) -> Iterator[tuple[list[str], str | None]]:
+        def sample(batch, cache: KVCache):
             samplers = [TokenSampler(seeds[i], temperature, top_p) for i in batch]
             rows = {row for row, i in enumerate(batch) if i in greedy}
             finished = sample_continuations(cache, samplers, n, max_tokens, self.lm.ends, rows)
             for sampler, branches in zip(samplers, finished, strict=True):
                 tokens = [branch.tokens for branch in branches]
-                written = self.lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
+                decoded = self.lm.tokenizer.batch_decode(tokens, skip_special_tokens=True)
                 texts: list[str] = []
                 greedy_text = None
-                for text, branch in zip(written, branches, strict=True):
+                for text, branch in zip(decoded, branches, strict=True):
                     text = Text(text, cut=len(branch.tokens) == max_tokens)
                     texts += [text] * branch.count
                     if branch.greedy:
@@ -153,57 +153,47 @@ def sample_continuations(
     the prompts (rows) that get a greedy continuation as well.
     """
     finished: list[list[Branch]] = [[] for _ in samplers]
-    rows = list(range(len(samplers)))  # of `samplers`, still in the cache
-    active = [[Branch(n, row in greedy)] for row in rows]  # of each of these rows
+    active = [Branch(row, n, row in greedy, [], []) for row in range(len(samplers))]
+    cached = [*range(len(samplers))]  # the prompts that are still in the cache
     logits = cache.logits
     while True:
-        branches: list[Branch] = []
-        streams: list[TokenSampler] = []
-        for row, own in zip(rows, active, strict=True):
-            branches += own
-            streams += [samplers[row]] * len(own)
-        drawn = draw(logits, streams, [branch.count for branch in branches])
-        best = [-1] * len(branches)
-        if any(branch.greedy for branch in branches):
+        streams = [samplers[branch.row] for branch in active]
+        drawn = draw(logits, streams, [branch.count for branch in active])
+        best = [-1] * len(active)
+        if any(branch.greedy for branch in active):
             best = logits.argmax(-1).tolist()
-        following = zip(drawn, best, strict=True)
-        for i, row in enumerate(rows):
-            forked = []
-            for branch in active[i]:
-                forked += _fork(branch, *next(following), finished[row], ends, max_tokens)
-            active[i] = forked
-        if not any(active):
+        forked: list[Branch] = []
+        for branch, tokens, likeliest in zip(active, drawn, best, strict=True):
+            for fork in _forks(branch, tokens, likeliest):
+                if fork.tokens[-1] in ends:
+                    fork.tokens.pop()
+                    finished[fork.row].append(fork)
+                elif len(fork.tokens) == max_tokens:
+                    finished[fork.row].append(fork)
+                else:
+                    forked.append(fork)
+        active = forked
+        if not active:
             return finished
-        busy = [i for i, own in enumerate(active) if own]
+        busy = sorted({branch.row for branch in active})
         # From half of them on it is worth the copy to drop the others from the cache.
-        if len(busy) <= len(rows) // 2:
-            cache.keep_rows(busy)
-            rows = [rows[i] for i in busy]
-            active = [active[i] for i in busy]
+        if len(busy) <= len(cached) // 2:
+            cache.keep_rows([cached.index(row) for row in busy])
+            cached = busy
         first = cache.appended
-        new = [[(branch.tokens[-1], branch.columns) for branch in own] for own in active]
-        logits = cache.extend(new)
-        for own in active:
-            for i, branch in enumerate(own):
-                branch.columns = branch.columns + [first + i]  # a new list: branches share theirs
+        new: dict[int, list] = {row: [] for row in cached}  # (token, columns) of its branches
+        for branch in active:
+            column = first + len(new[branch.row])
+            new[branch.row].append((branch.tokens[-1], branch.columns))
+            branch.columns = [*branch.columns, column]  # a new list: forks share theirs
+        logits = cache.extend([*new.values()])
 
 
-def _fork(
-    branch: Branch, drawn: list[int], best: int, finished: list[Branch], ends, max_tokens
-) -> list[Branch]:
-    """Fork a branch by the next tokens of its samples, and of its greedy text; what ends is moved
-    to `finished`.
-    """
-    active = []
-    sampled = Counter(drawn)
-    for token in sorted({*sampled, best} if branch.greedy else sampled):
-        count = sampled[token]
-        greedy = branch.greedy and token == best
-        tokens = branch.tokens + [token]
-        if token in ends:
-            finished.append(Branch(count, greedy, branch.tokens))
-        elif len(tokens) == max_tokens:
-            finished.append(Branch(count, greedy, tokens))
-        else:
-            active.append(Branch(count, greedy, tokens, branch.columns))
-    return active
+def _forks(branch: Branch, drawn: list[int], likeliest: int) -> Iterator[Branch]:
+    """Fork a branch by the next tokens of its samples, and of its greedy text."""
+    counts = Counter(drawn)
+    if branch.greedy:
+        counts[likeliest] += 0
+    for token, count in sorted(counts.items()):
+        greedy = branch.greedy and token == likeliest
+        yield Branch(branch.row, count, greedy, [*branch.tokens, token], branch.columns)

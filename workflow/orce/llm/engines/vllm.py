@@ -30,6 +30,11 @@ CPU_BATCH = 4096  # tokens of one forward pass on the CPU, vllm's default
 SEED_LIMIT = 2**62
 # vllm's advice, about its own options
 ADVICE = re.compile(r"\.\s+(?:Try|To allow|To resolve|Decrease|Reduce|See)\b")
+ENVIRONMENT = {
+    "VLLM_LOGGING_LEVEL": "WARNING",
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    "VLLM_NO_USAGE_STATS": "1",
+}
 
 
 class VllmModel(Model, kw_only=True):
@@ -79,23 +84,12 @@ def _context(source) -> int:
 def start(settings: VllmModel | Mapping[str, Any], longest: int | None):
     """A vllm.LLM of the model in `settings`. Raises BadInput if it does not start."""
     settings = from_mapping(VllmModel, settings)
-    # without the library vllm's CPU build would end in an AttributeError of its own
     if settings.device == "cpu":
-        try:
-            ctypes.CDLL("libnuma.so.1")
-        except OSError as error:
-            raise BadInput(
-                f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1"
-            ) from None
+        _check_libnuma()
     options = _options(settings, settings.max_model_len or longest)
     # not every model of vllm asks whether it got all of its weights
     language_model.check_weights(settings.source)
-    usual = {
-        "VLLM_LOGGING_LEVEL": "WARNING",
-        "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-    }
-    for name, value in usual.items():
+    for name, value in ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     try:
         from vllm import LLM
@@ -129,11 +123,14 @@ def _options(settings: VllmModel, max_model_len: int | None) -> dict:
     }
     if settings.device == "cpu":
         os.environ.setdefault("VLLM_CPU_KVCACHE_SPACE", "1")
-        options |= {"enforce_eager": True, "block_size": CPU_BLOCK}
-        # On the CPU, seeded requests need whole prompts: the random generator cannot resume in the
-        # middle of one.
-        batch = max(CPU_BATCH, max_model_len or _context(settings.source))
-        return options | {"enable_chunked_prefill": False, "max_num_batched_tokens": batch}
+        return options | {
+            "enforce_eager": True,
+            "block_size": CPU_BLOCK,
+            # Seeded requests need whole prompts here: the random generator cannot resume in the
+            # middle of one.
+            "enable_chunked_prefill": False,
+            "max_num_batched_tokens": max(CPU_BATCH, max_model_len or _context(settings.source)),
+        }
     device = torch.device(settings.device)
     if device.index:
         raise BadInput(
@@ -145,6 +142,16 @@ def _options(settings: VllmModel, max_model_len: int | None) -> dict:
         "gpu_memory_utilization": settings.gpu_memory_utilization,
         "tensor_parallel_size": gpus,
     }
+
+
+def _check_libnuma() -> None:
+    """Without the library vllm's CPU build would end in an AttributeError of its own."""
+    try:
+        ctypes.CDLL("libnuma.so.1")
+    except OSError as error:
+        raise BadInput(
+            f"engine.name: vllm on the CPU needs libnuma ({error}); apt-get install libnuma1"
+        ) from None
 
 
 def _words(error: Exception) -> str:
@@ -176,7 +183,7 @@ def _clean_up() -> None:
 
 
 class Engine:
-    """See orce.llm.engines.Engine; `longest` sizes the context unless engine.max_model_len does."""
+    """See orce.llm.engines; `longest` sizes the context unless engine.max_model_len does."""
 
     def __init__(self, settings: Mapping[str, Any], longest: int | None = None):
         model = from_mapping(VllmModel, settings)
@@ -201,28 +208,27 @@ class Engine:
         _check_lengths(prompts, lengths, max_tokens, limit, "engine.max_model_len or a context")
         # Greedy decoding gives the same text n times, and is asked for once.
         samples = 1 if temperature == 0 else n
-        shared: dict[str, Any] = {
-            "temperature": temperature,
-            "top_p": top_p,
-            "max_tokens": max_tokens,
-            "n": samples,
-            "stop_token_ids": sorted(self.ends),
-            "detokenize": False,
-        }
-        params = [SamplingParams(seed=seed % SEED_LIMIT, **shared) for seed in seeds]
-        outputs = self.llm.generate(
-            [{"prompt_token_ids": tokens} for tokens in ids], params, use_tqdm=False
-        )
-        return [self._texts(output.outputs) * (n // samples) for output in outputs]
+        params = [
+            SamplingParams(
+                n=samples,
+                temperature=temperature,
+                top_p=top_p,
+                max_tokens=max_tokens,
+                seed=seed % SEED_LIMIT,
+                stop_token_ids=sorted(self.ends),
+                detokenize=False,
+            )
+            for seed in seeds
+        ]
+        asked = [{"prompt_token_ids": tokens} for tokens in ids]
+        outputs = self.llm.generate(asked, params, use_tqdm=False)
+        return [[*map(self._text, output.outputs)] * (n // samples) for output in outputs]
 
-    def _texts(self, completions) -> list[str]:
-        """Without the tokens that ended them."""
-        texts: list[str] = []
-        for output in completions:
-            tokens = [token for token in output.token_ids if token not in self.ends]
-            text = self.tokenizer.decode(tokens, skip_special_tokens=True)
-            texts.append(Text(text, cut=output.finish_reason == "length"))
-        return texts
+    def _text(self, completion) -> str:
+        """Without the tokens that ended it."""
+        tokens = [token for token in completion.token_ids if token not in self.ends]
+        text = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return Text(text, cut=completion.finish_reason == "length")
 
     def close(self) -> None:
         if self.llm is not None:
