@@ -311,8 +311,7 @@ def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, An
         return {"path": str(folder)}
     adapter = files.read_json(described)
     name = adapter.get("base_model_name_or_path")
-    named = isinstance(name, str) and name != ""
-    if not recorded and not named:
+    if not recorded and not (isinstance(name, str) and name):
         raise BadInput(
             f"{described}: base_model_name_or_path is {json.dumps(name)}, so it does not say which model the adapter is "
             "for; write its folder or hub id there, or give it as --base"
@@ -325,6 +324,6 @@ def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, An
         path = root / source["path"]
         if path.is_dir():
             return {"path": str(path)}
-    if not recorded and name.count("/") <= 1:
+    if not recorded and str(name).count("/") <= 1:
         return {"hub": name, "revision": adapter.get("revision")}
     raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")

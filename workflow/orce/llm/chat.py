@@ -152,7 +152,7 @@ def control_tokens(tokenizer) -> dict[int, str]:
     tokenizer has a short form for.
     """
     controls = {}
-    for token, entry in getattr(tokenizer, "added_tokens_decoder", {}).items():
+    for token, entry in tokenizer.added_tokens_decoder.items():
         if entry.special or BRACKETED.fullmatch(str(entry)):
             controls[token] = str(entry)
     special = zip(tokenizer.all_special_ids, tokenizer.all_special_tokens, strict=True)
