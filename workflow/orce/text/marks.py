@@ -274,8 +274,11 @@ def own_reply(read: Callable[..., Any]) -> Callable[..., Any]:
         head = text[: asked[0]].strip() if asked else ""
         if head and (len(head) <= LONGEST_REPLY or len(statements(plain(head))) > 1):
             own = read(head, *args, **options)
-            states = own[0] is not None if isinstance(own, tuple) else bool(own)
-            if states:
+            if isinstance(own, tuple):
+                states_one = own[0] is not None
+            else:
+                states_one = bool(own) or own == 0  # a confidence of 0 is one
+            if states_one:
                 return own
         return read(text, *args, **options)
 

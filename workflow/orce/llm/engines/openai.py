@@ -20,6 +20,7 @@ import math
 import os
 import random
 import re
+import threading
 import time
 from collections import Counter
 from collections.abc import Coroutine, Mapping
@@ -474,19 +475,25 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
     An interrupt cancels the coroutine, or every request would still be sent, and paid for.
     """
     started: concurrent.futures.Future = concurrent.futures.Future()
+    interrupted = threading.Event()
 
     async def cancellable() -> Any:
         started.set_result((asyncio.get_running_loop(), asyncio.current_task()))
+        if interrupted.is_set():
+            work.close()
+            raise asyncio.CancelledError
         return await work
 
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
-        outcome = thread.submit(asyncio.run, cancellable())
+        thread.submit(int).result()  # a thread that a signal finds half started is not waited for
         try:
-            return outcome.result()
+            return thread.submit(asyncio.run, cancellable()).result()
         except (KeyboardInterrupt, SystemExit):
-            loop, task = started.result()
-            with contextlib.suppress(RuntimeError):  # the loop is closed: the coroutine has ended
-                loop.call_soon_threadsafe(task.cancel)
+            interrupted.set()  # before the look at `started`: the thread looks the other way round
+            if started.done():
+                loop, task = started.result()
+                with contextlib.suppress(RuntimeError):  # a closed loop: the coroutine has ended
+                    loop.call_soon_threadsafe(task.cancel)
             raise
 
 
