@@ -232,6 +232,13 @@ def test_spearman_takes_any_target():
     assert p == pytest.approx(expected.pvalue, rel=1e-9)
 
 
+def test_a_mappings_values_and_an_iterator_have_the_p_of_the_list():
+    confidence, target = [0.1, 0.2, 0.5, 0.9, 0.4], [0, 0, 1, 1, 0]
+    expected = spearman(confidence, target)
+    assert spearman(confidence, dict(enumerate(target)).values()) == expected
+    assert spearman(iter(confidence), iter(target)) == expected
+
+
 @pytest.mark.parametrize(
     # Computed with mpmath to 40 digits.
     ("rho", "n", "expected"),

@@ -730,7 +730,7 @@ def run(args):
     if args.metrics is not None or table.has_labels:
         by_method = table.metrics()
         for method, values in by_method.items():
-            say(f"[measure] {method}: {signs.shown(values, ON_SCREEN)}")
+            say(f"[measure] {method}: {signs.metrics_line(values, ON_SCREEN)}")
         if args.metrics is not None:
             files.write_json(args.metrics, by_method)
     show(str(table))

@@ -24,19 +24,19 @@ def as_finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     """The values as float64; ValueError for masked arrays, text, nan and infinity."""
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array; leave its masked items out first")
-    is_view = isinstance(values, Iterable) and not isinstance(values, list | tuple | str)
-    if is_view and not hasattr(values, "__array__"):  # an iterator, or a mapping's values
-        values = np.array(list(values))
+    if isinstance(values, Iterable) and not hasattr(values, "__array__"):
+        values = list(values)  # numpy takes an iterator, or a mapping's values, for one object
     array = np.asarray(values)
-    if array.dtype == object and array.ndim == 1:  # pandas' own missing value is no number
-        is_missing = [type(cell).__name__ == "NAType" for cell in array]
+    if array.dtype == object and array.ndim == 1:
+        # pandas.NA has no float; compared by name, as pandas need not be installed
+        is_missing = [type(element).__name__ == "NAType" for element in array]
         array = np.where(is_missing, np.nan, array)
-    # numpy would read "0.5" as a number; an array of objects may hold both.
-    may_have_text = array.dtype.kind in "USOb"
-    if may_have_text and any(isinstance(value, str | bytes) for value in array.ravel()):
+    # numpy would read the text "0.5" as a number; an array of objects may hold both.
+    may_have_text = array.dtype.kind in "USO"
+    if may_have_text and any(isinstance(element, str | bytes) for element in array.ravel()):
         raise ValueError(f"{name} has text; expected numbers")
     array = array.astype(np.float64)
-    unread = int((~np.isfinite(array)).sum())
+    unread = np.count_nonzero(~np.isfinite(array))
     if unread:
         raise ValueError(
             f"{name} has {unread} values that are not finite numbers; replace unread ones first"
@@ -132,8 +132,12 @@ def probability_cells(confidence: ArrayLike, correct: ArrayLike) -> Cells:
 
 
 class Tally:
-    """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and sums
-    that metrics share.
+    """Counts [B, C] of cells in B resamples (by default the items themselves, as one row), and the
+    sums of which metrics are made.
+
+    stated and target [C] are the confidence and the target of each cell. total, right and wrong
+    [B, V] are the items, the right and the wrong answers at each confidence, ascending; n_right and
+    n_wrong [B] are those at any confidence.
     """
 
     def __init__(self, cells: Cells, counts: Counts | None = None):
@@ -142,14 +146,13 @@ class Tally:
         self.cells = cells
         self.n = cells.n
         self.counts = counts
-        self.stated = cells.confidence[cells.row]  # of each cell, [C]
-        self.target = cells.target[cells.column]  # of each cell, [C]
-        # items, and right answers, at each confidence, ascending, [B, V]
+        self.stated = cells.confidence[cells.row]
+        self.target = cells.target[cells.column]
         self.total = sum_groups(counts, cells.row)
         self.right = sum_groups(counts * (self.target == 1), cells.row)
-        # at or below each confidence, [B, V]
-        self.up_to = self.total.cumsum(axis=1)
-        self.right_up_to = self.right.cumsum(axis=1)
+        self.wrong = self.total - self.right
+        self.n_right = self.right.sum(axis=1)
+        self.n_wrong = self.n - self.n_right
         self._values: dict[Metric, Values] = {}
 
     @cached_property
@@ -158,7 +161,7 @@ class Tally:
         return sum_groups(self.counts, self.cells.column)
 
     def of(self, metric: "Metric") -> Values:
-        """A metric of each resample [B], nan where undefined, computed once."""
+        """A metric of each resample [B], nan where undefined; kept, as metrics share others."""
         if metric not in self._values:
             self._values[metric] = metric.compute(self)
         return self._values[metric]
@@ -168,15 +171,26 @@ class Tally:
         return (self.counts @ values) / self.n
 
 
+def below(counts: NDArray) -> NDArray:
+    """The sum of counts [B, V] at all lower values, for each value."""
+    return counts.cumsum(axis=1) - counts
+
+
+def above(counts: NDArray) -> NDArray:
+    """The sum of counts [B, V] at all higher values, for each value."""
+    up_to = counts.cumsum(axis=1)
+    return up_to[:, -1:] - up_to
+
+
 def sum_groups(counts: Counts, group: Counts) -> Counts:
-    """Sum the columns [B, C] that share a group number, to [B, G]; every number from 0 on must
-    occur.
+    """The sums of the columns of counts [B, C] that share a group number [C]: [B, G]. Every number
+    from 0 to G - 1 must occur.
     """
     if np.any(group[1:] < group[:-1]):
         order = np.argsort(group, kind="stable")
         group = group[order]
         counts = counts.take(order, axis=1)
-    last = np.flatnonzero(np.diff(group, append=len(group)))  # of each group
+    last = np.flatnonzero(np.diff(group, append=len(group)))  # column of each group
     if len(last) == len(group):
         return counts
     # Of integers, so exact; with many groups faster than np.add.reduceat.

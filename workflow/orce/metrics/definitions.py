@@ -1,13 +1,13 @@
-"""The metrics of the paper and three that others report (METRICS, EXTRA), each a function of counts
-(orce.metrics.counts).
+"""The metrics of the paper (METRICS) and three that others report (EXTRA), as functions of counts.
 
-A metric that is undefined for a set of items (every confidence the same, every answer right) is
-None, never nan and never a silent 0. docs/metrics.md has the definitions and the differences from
-other code.
+Notation: n items, of which each has a confidence c and is right (y = 1) or wrong (y = 0). A Tally
+(orce.metrics.counts) has the counts of B resamples at once, so a metric returns B values. A metric
+that a set of items leaves undefined (every confidence the same, every answer right) is None, never
+nan and never a silent 0. docs/metrics.md says where other code differs.
 
-Verbalised confidence is full of ties. Within a tie the risk of a risk-coverage curve is its
-expectation over all orders: the j-th of m tied items with e errors, after N items with E errors,
-has risk (E + e j / m) / (N + j).
+Stated confidence is full of ties. Within a tie the risk of a risk-coverage curve is its expectation
+over all orders: the j-th of m tied items with e errors, after N items with E errors, has risk
+(E + e j / m) / (N + j).
 """
 
 import math
@@ -24,7 +24,9 @@ from orce.metrics.counts import (
     Metric,
     Tally,
     Values,
+    above,
     as_exact,
+    below,
     labelled_cells,
     probability_cells,
     tabulate,
@@ -35,8 +37,6 @@ __all__ = [
     "expected_calibration_error", "log10_p", "nll", "p_value", "prr", "reliability_bins", "risk_coverage_curve", "spearman",
     "undefined_reason",
 ]  # fmt: skip
-# half a percent: a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
-MARGIN = 0.005
 
 
 # Calibration: are answers with a stated confidence of 70 % right in 70 % of cases?
@@ -44,32 +44,48 @@ MARGIN = 0.005
 
 @Metric
 def accuracy(tally: Tally) -> Values:
-    """Share of right answers; the confidence [n] is not used. None without items."""
+    """Mean y: the share of right answers. The confidence does not matter."""
     return tally.mean(tally.target)
 
 
 @partial(Metric, read=probability_cells)
 def brier(tally: Tally) -> Values:
-    """Mean of (confidence - correct)^2. None without items."""
+    """Mean (c - y)^2."""
     return tally.mean((tally.stated - tally.target) ** 2)
+
+
+MARGIN = 0.005  # a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
 
 
 @partial(Metric, read=probability_cells)
 def nll(tally: Tally) -> Values:
-    """Mean of -ln of the probability given to the outcome, with c kept half a percent away from 0
+    """Mean of -ln c for a right answer and -ln (1 - c) for a wrong one, c kept MARGIN away from 0
     and 1.
     """
     stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
     return tally.mean(-np.log(np.where(tally.target == 1, stated, 1 - stated)))
 
 
+def expected_calibration_error(
+    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
+) -> float | None:
+    """ECE: the sum over bins of n_b / n |mean c - mean y|, of the n_b items in each bin.
+
+    confidence [n] in [0, 1], correct [n] of 0/1; None without items, ValueError for other input.
+    Bins have equal width and are closed on the right, with 0 in the first.
+    """
+    return ece(n_bins)(confidence, correct)
+
+
 def ece(n_bins: int) -> Metric:
-    """Expected calibration error with n_bins bins, as a Metric; see expected_calibration_error."""
+    """The metric `expected_calibration_error` with n_bins bins. ValueError unless a positive
+    integer.
+    """
     if n_bins != int(n_bins) or n_bins < 1:
         raise ValueError(f"n_bins must be a positive integer, not {n_bins}")
 
     def excess(tally: Tally) -> Values:
-        """Sum of confidences minus right answers in each bin, [B, N]."""
+        """Sum of c - y over the items of each bin, [B, N]."""
         _, _, stated, right = _binned(tally, int(n_bins))
         return stated - right
 
@@ -81,18 +97,6 @@ def ece(n_bins: int) -> Metric:
         return np.abs(excess(tally)).sum(axis=1) / tally.n
 
     return ece
-
-
-def expected_calibration_error(
-    confidence: ArrayLike, correct: ArrayLike, n_bins: int = 10
-) -> float | None:
-    """ECE of confidence [n] in [0, 1] and correct [n] of 0/1; None without items, ValueError for
-    other input.
-
-    Bins are of equal width and closed on the right, with 0 in the first, on the confidence itself;
-    whole percents are compared with the edges as integers.
-    """
-    return ece(n_bins)(confidence, correct)
 
 
 def reliability_bins(
@@ -108,21 +112,27 @@ def reliability_bins(
 
 
 def _binned(tally: Tally, n_bins: int) -> tuple[Counts, Counts, Values, Counts]:
-    """Numbers of the bins that hold items [N]; then items, sum of confidence and right answers in
-    each, all [B, N].
+    """The bins that hold items: their numbers [N]; items, sum of c and right answers in each,
+    all [B, N].
     """
-    # Whole percents by integers: a bin's edge 3/10 may differ from the float 0.3, but 30 * 10
-    # equals 100 * 3.
-    stated = 100 * tally.cells.confidence
-    percent = np.rint(stated).astype(np.int64)
-    whole = np.abs(stated - percent) < 1e-9
-    upper = np.where(whole, -(-percent * n_bins // 100), np.ceil(stated * n_bins / 100))
-    bins = np.maximum(upper.astype(np.int64) - 1, 0)  # closed on the right, 0 in the first
+    confidence = tally.cells.confidence
+    bins = _bin_numbers(confidence, n_bins)
     starts = np.flatnonzero(np.diff(bins, prepend=-1))
     total = np.add.reduceat(tally.total, starts, axis=1)
-    stated = np.add.reduceat(tally.total * tally.cells.confidence, starts, axis=1)
+    stated = np.add.reduceat(tally.total * confidence, starts, axis=1)
     right = np.add.reduceat(tally.right, starts, axis=1)
     return bins[starts], total, stated, right
+
+
+def _bin_numbers(confidence: Values, n_bins: int) -> Counts:
+    """The bin of each confidence, from 0: closed on the right, 0 in the first."""
+    percent = 100 * confidence
+    nearest = np.rint(percent).astype(np.int64)
+    # Whole percents are compared with the edges as integers: the edge 3/10 may differ from the
+    # float 0.3, but 30 * 10 equals 100 * 3. -(-a // b) is a / b rounded up.
+    is_whole = np.abs(percent - nearest) < 1e-9
+    upper = np.where(is_whole, -(-nearest * n_bins // 100), np.ceil(percent * n_bins / 100))
+    return np.maximum(upper.astype(np.int64) - 1, 0)
 
 
 # Ranking: do right answers get higher confidence than wrong ones?
@@ -145,33 +155,30 @@ def _no_wrong_answer(cells: Cells) -> str | None:
 
 @partial(Metric, undefined=_constant_target)
 def auroc(tally: Tally) -> Values:
-    """Probability that a right answer has a higher confidence than a wrong one, ties counting one
-    half.
-    """
-    # A right answer wins against the wrong ones below it, and half of those at its confidence:
-    # doubled, integers.
-    wrong = tally.total - tally.right
-    won = (tally.right * (2 * (tally.up_to - tally.right_up_to) - wrong)).sum(axis=1)
-    return _ratio(won, 2 * tally.right.sum(axis=1) * wrong.sum(axis=1))
+    """Probability that a right answer has a higher c than a wrong one, a tie counting one half."""
+    won = 2 * below(tally.wrong) + tally.wrong  # doubled, so that halves are integers
+    return _ratio((tally.right * won).sum(axis=1), 2 * tally.n_right * tally.n_wrong)
 
 
 @partial(Metric, undefined=_no_right_answer)
 def aupr(tally: Tally) -> Values:
-    """Average precision (stepwise, one step per tie) with right answers as the positive class."""
-    right_from = tally.right_up_to[:, -1:] - tally.right_up_to + tally.right
-    return _average_precision(tally.right, right_from, tally.n - tally.up_to + tally.total)
+    """Average precision of the right answers, by high c."""
+    right_retrieved = above(tally.right) + tally.right
+    return _average_precision(tally.right, right_retrieved, above(tally.total) + tally.total)
 
 
 @partial(Metric, undefined=_no_wrong_answer)
 def aupr_error(tally: Tally) -> Values:
-    """Average precision with wrong answers as the positive class, ranked by low confidence."""
-    return _average_precision(
-        tally.total - tally.right, tally.up_to - tally.right_up_to, tally.up_to
-    )
+    """Average precision of the wrong answers, by low c."""
+    wrong_retrieved = below(tally.wrong) + tally.wrong
+    return _average_precision(tally.wrong, wrong_retrieved, below(tally.total) + tally.total)
 
 
 def _average_precision(positive: Counts, positive_retrieved: Counts, retrieved: Counts) -> Values:
-    """One step per distinct score; the last two count the items at or before that score."""
+    """Mean over the positives of the precision where they are retrieved, a tie in one step.
+
+    positive [B, V] at each confidence; of these, and of all items, those retrieved by then.
+    """
     precision = positive_retrieved / np.maximum(retrieved, 1)
     return _ratio((positive * precision).sum(axis=1), positive.sum(axis=1))
 
@@ -186,28 +193,31 @@ def _why_no_correlation(cells: Cells) -> str | None:
 
 @partial(Metric, read=tabulate, undefined=_why_no_correlation)
 def rank_correlation(tally: Tally) -> Values:
-    """Spearman's rho, with average ranks, of confidence and any target. None if a side is constant
-    or n < 3.
+    """Spearman's rho of c and any target, Pearson's correlation of their average ranks.
+
+    None if a side is constant or n < 3.
     """
-    # Doubled, centred average ranks are integers, and so are all three sums.
-    cells = tally.cells
     counts = as_exact(tally.n, tally.counts)
-    p = as_exact(tally.n, tally.total)
-    q = as_exact(tally.n, tally.per_target)
-    a = 2 * np.cumsum(p, axis=1) - p - tally.n
-    b = 2 * np.cumsum(q, axis=1) - q - tally.n
-    sxy = (counts * a[:, cells.row] * b[:, cells.column]).sum(axis=1).astype(np.float64)
+    p = as_exact(tally.n, tally.total)  # items with each confidence
+    q = as_exact(tally.n, tally.per_target)  # items with each target
+    # Average ranks, doubled and centred: integers, and so are all three sums.
+    a = 2 * below(p) + p - tally.n
+    b = 2 * below(q) + q - tally.n
+    a_of_cell = a[:, tally.cells.row]
+    b_of_cell = b[:, tally.cells.column]
+    sxy = (counts * a_of_cell * b_of_cell).sum(axis=1).astype(np.float64)
     sxx = (p * a**2).sum(axis=1).astype(np.float64)
     syy = (q * b**2).sum(axis=1).astype(np.float64)
     return np.clip(_ratio(sxy, np.sqrt(sxx * syy)), -1, 1)
 
 
 def spearman(confidence: ArrayLike, target: ArrayLike) -> tuple[float, float] | tuple[None, None]:
-    """(rho, p) of confidence [n] with any target [n] (correct, or kappa); see rank_correlation and
-    p_value.
+    """(rho, p) of confidence [n] with any target [n] (correct, or kappa): `rank_correlation` and
+    `p_value`.
     """
-    rho = rank_correlation(confidence, target)
-    return (None, None) if rho is None else (rho, p_value(rho, np.asarray(target).size))
+    cells = tabulate(confidence, target)
+    rho = rank_correlation.value(cells)
+    return (None, None) if rho is None else (rho, p_value(rho, cells.n))
 
 
 def p_value(rho: float, n: int) -> float:
@@ -257,35 +267,28 @@ def risk_coverage_curve(confidence: ArrayLike, correct: ArrayLike) -> tuple[Valu
     """
     tally = Tally(labelled_cells(confidence, correct))
     i = np.arange(1, tally.n + 1)
-    # items and errors of each tie, the most confident first, and before it
-    total = tally.total[0, ::-1]
-    wrong = (tally.total - tally.right)[0, ::-1]
-    before = np.cumsum(total) - total
-    errors_before = np.cumsum(wrong) - wrong
-    tie = np.repeat(np.arange(len(total)), total)  # of the i-th item
-    # (E + e j / m) / i as one division of two exact integers, so each risk is rounded once.
-    errors = errors_before[tie] * total[tie] + wrong[tie] * (i - before[tie])
-    return i / tally.n, errors / (total[tie] * i)
+    ties = np.arange(tally.total.shape[1])
+    tie = np.repeat(ties, tally.total[0])[::-1]  # of the i-th item
+    m = tally.total[0, tie]
+    e = tally.wrong[0, tie]
+    N = above(tally.total)[0, tie]
+    E = above(tally.wrong)[0, tie]
+    # (E + e j / m) / i for j = i - N, as one division of two exact integers: rounded once.
+    return i / tally.n, (E * m + e * (i - N)) / (m * i)
 
 
 @Metric
 def aurc(tally: Tally) -> Values:
-    """Area under the risk-coverage curve: mean risk over coverages 1/n..1, ties in expectation, of
-    any finite numbers.
+    """Area under the risk-coverage curve: mean over i = 1..n of the error rate among the i most
+    confident, ties in expectation. c may be any finite number.
     """
-    # A tie's risks sum to e + (E m - e N) / m * (H[N + m] - H[N]), H being harmonic numbers: one
-    # step per tie, not per item. Here m, e are items and errors of the tie, N, E those above it.
     m = tally.total
-    e = tally.total - tally.right
-    above = tally.n - tally.up_to
-    wrong_up_to = tally.up_to - tally.right_up_to
-    errors_above = wrong_up_to[:, -1:] - wrong_up_to
-    slope = (errors_above * m - e * above) / np.maximum(m, 1)
-    # N + m is the N of the next lower confidence, so each H is looked up once.
-    edges = np.column_stack([np.full(len(m), tally.n), above])
-    head, tail = (sums.take(edges) for sums in _harmonic(tally.n))
-    steps = (head[:, :-1] - head[:, 1:]) + (tail[:, :-1] - tail[:, 1:])
-    return (e + slope * steps).sum(axis=1) / tally.n
+    e = tally.wrong
+    N = above(m)
+    E = above(e)
+    # The sum of (E + e j / m) / (N + j) over j = 1..m: one step for each tie, not for each item.
+    slope = (E * m - e * N) / np.maximum(m, 1)
+    return (e + slope * _harmonic(N, N + m, tally.n)).sum(axis=1) / tally.n
 
 
 @Metric
@@ -294,10 +297,9 @@ def e_aurc(tally: Tally) -> Values:
     Never negative.
     """
     n = tally.n
-    right = tally.right.sum(axis=1)
-    head, tail = _harmonic(n)
-    best = (n - right - right * ((head[n] - head[right]) + (tail[n] - tail[right]))) / n
-    excess = tally.of(aurc) - best
+    right = tally.n_right
+    least = (n - right - right * _harmonic(right, n, n)) / n
+    excess = tally.of(aurc) - least
     # A right answer at or below a wrong one's confidence costs at least 1 / (2 n^2); anything less
     # is rounding.
     return np.where(excess < 1 / (4 * n**2), 0.0, excess)
@@ -310,22 +312,19 @@ def e_aurc_analytic(tally: Tally) -> Values:
     """
     from scipy import special
 
-    right = tally.right.sum(axis=1) / tally.n
+    right = tally.n_right / tally.n
     return tally.of(aurc) - (1 - right + special.xlogy(right, right))
 
 
 @Metric
 def augrc(tally: Tally) -> Values:
     """Area under the generalised risk-coverage curve (Traub et al., 2024): (1 - AUROC) a (1 - a) +
-    (1 - a)^2 / 2.
+    (1 - a)^2 / 2 at accuracy a.
 
-    a is the accuracy. This is the trapezoid from coverage 0 on, in expectation over the orders of
-    ties.
+    This is the trapezoid from coverage 0 on, in expectation over the orders of ties.
     """
-    right = tally.right.sum(axis=1)
-    wrong = tally.n - right
-    won = np.nan_to_num(tally.of(auroc))  # undefined only where one of the two counts is 0
-    return ((1 - won) * right * wrong + wrong**2 / 2) / tally.n**2
+    won = np.nan_to_num(tally.of(auroc))  # undefined only where a (1 - a) is 0
+    return ((1 - won) * tally.n_right * tally.n_wrong + tally.n_wrong**2 / 2) / tally.n**2
 
 
 @partial(Metric, undefined=_constant_target)
@@ -333,7 +332,7 @@ def prr(tally: Tally) -> Values:
     """Prediction-rejection ratio (Malinin et al., 2020), as lm-polygraph computes it: (err - AURC)
     / (err - least AURC).
     """
-    error = 1 - tally.right.sum(axis=1) / tally.n
+    error = 1 - tally.n_right / tally.n
     least = tally.of(aurc) - tally.of(e_aurc)
     # Rounding must not make a ratio of what is 0 by definition.
     possible = np.where(np.isclose(error, least, atol=1e-12), 0, error - least)
@@ -346,17 +345,24 @@ def _ratio(numerator: Values, denominator: Values | Counts) -> Values:
     return np.divide(numerator, denominator, out=undefined, where=denominator != 0)
 
 
+def _harmonic(low: Counts, high: Counts | int, n: int) -> Values:
+    """1 / (low + 1) + ... + 1 / high, for integers from 0 to n."""
+    head, tail = _harmonic_numbers(n)
+    return (head.take(high) - head.take(low)) + (tail.take(high) - tail.take(low))
+
+
 @lru_cache(maxsize=4)
-def _harmonic(n: int) -> tuple[Values, Values]:
+def _harmonic_numbers(n: int) -> tuple[Values, Values]:
     """H[0..n] as the sum of two float64 arrays: cumulative sums in float64 would lose three digits
     at n = 10,000.
     """
-    exact = np.concatenate([[0], np.cumsum(1 / np.arange(1, n + 1, dtype=np.longdouble))])
+    terms = 1 / np.arange(1, n + 1, dtype=np.longdouble)
+    exact = np.concatenate([[0], np.cumsum(terms)])
     head = exact.astype(np.float64)
     return head, (exact - head).astype(np.float64)
 
 
-# The columns of metrics.json and, of those that the paper has not, extra.json. metrics.csv has all.
+# METRICS are in metrics.json, EXTRA in extra.json, and all of them in metrics.csv.
 METRICS: dict[str, Metric] = {
     "ece": ece(10),
     "ece_15": ece(15),
@@ -372,15 +378,12 @@ METRICS: dict[str, Metric] = {
 }
 EXTRA: dict[str, Metric] = {"nll": nll, "augrc": augrc, "prr": prr}
 ALL = METRICS | EXTRA
-# Columns of the screen, by name: what `orce measure` prints of a method, and the
-# rows of a run so far. The paper's tables have theirs, with titles and arrows, in
-# orce.config.layout.
+# What the screen shows: `orce measure` of a method, and a run of its rows so far. The columns of
+# the paper's tables are in orce.config.layout.
 ON_SCREEN = ("accuracy", "ece", "brier", "auroc", "aurc")
 SO_FAR = ("accuracy", "ece", "aurc", "auroc", "spearman")
-NAMES: dict[Any, str] = {metric: name for name, metric in ALL.items()} | {
-    expected_calibration_error: "ece",
-    spearman: "spearman",
-}
+NAMES: dict[Any, str] = {metric: name for name, metric in ALL.items()}
+NAMES |= {expected_calibration_error: "ece", spearman: "spearman"}
 
 
 def undefined_reason(

@@ -16,6 +16,9 @@ from orce.metrics.counts import Cells, Metric, probability_cells, tabulate
 from orce.metrics.definitions import EXTRA, METRICS, accuracy, log10_p, p_value, rank_correlation
 from orce.metrics.resampling import N_RESAMPLES, intervals
 
+CORRELATIONS = ("spearman", "spearman_surrogate")
+Part = tuple[Mapping[str, Metric], Cells]  # metrics by name, and what they measure
+
 
 @dataclass(frozen=True)
 class Stated:
@@ -39,24 +42,25 @@ def read_stated(path: str | Path, unparsed: float) -> Stated:
     """
     records = stated_records(path)
     confidences = [record.confidence for record in records]
-    mass = _complete([record.mass for record in records])
+    mass = _column(records, "mass")
     read_or_default = [unparsed if value is None else value for value in confidences]
     return Stated(
         ids=[record.id for record in records],
         answers=[record.answer for record in records],
         confidence=np.array(read_or_default, dtype=float),
         correct=np.array([record.correct for record in records], dtype=bool),
-        f1=_complete([record.f1 for record in records]),
-        as_stated=_complete([record.stated for record in records]),
-        mean=_complete([record.mean for record in records]),
+        f1=_column(records, "f1"),
+        as_stated=_column(records, "stated"),
+        mean=_column(records, "mean"),
         mass=None if mass is None else float(mass.mean()),
         unread=confidences.count(None),
         retried=[record.retried for record in records].count(True),
     )
 
 
-def _complete(column: list[Any]) -> np.ndarray | None:
-    """A column as an array [n]; None where a record lacks it."""
+def _column(records: list[Confidence], field: str) -> np.ndarray | None:
+    """A field of all records, as an array [n]; None where a record lacks it."""
+    column = [getattr(record, field) for record in records]
     return None if None in column or UNSET in column else np.array(column, dtype=float)
 
 
@@ -99,7 +103,7 @@ def summarise(
     correlations; reasons {metric: text} for each metric that is None.
     """
     cells = probability_cells(confidence, correct)
-    parts: list[tuple[Mapping[str, Metric], Cells]] = [(METRICS, cells)]
+    parts: list[Part] = [(METRICS, cells)]
     if kappa is not None:
         parts.append(({"spearman_surrogate": rank_correlation}, tabulate(confidence, kappa)))
     if f1 is not None:
@@ -109,18 +113,12 @@ def summarise(
     unparsed = {"answer": 0, "confidence": 0}
     for key, count in (n_unparsed or {}).items():
         unparsed[key] = int(count)
-    values = _measured(parts, n_resamples, seed)
-    if cells.n and unparsed["confidence"] == cells.n:
-        values = without_confidences(values)
-    for name in {"spearman", "spearman_surrogate"} & values.keys():
-        rho = values[name]
-        if rho is None:
-            values[name] = {"rho": None, "p": None, "log10_p": None}
-            continue
-        log = log10_p(rho, cells.n)
-        values[name] = {"rho": rho, "p": p_value(rho, cells.n), "log10_p": log}
-        if log is None:
-            values["reasons"][f"{name} log10_p"] = "p is exactly 0"
+    values = _measure(parts, n_resamples, seed, unparsed["confidence"])
+    for name in CORRELATIONS:
+        if name in values:
+            values[name] = _with_p(values[name], cells.n)
+            if values[name]["p"] == 0 and values[name]["log10_p"] is None:
+                values["reasons"][f"{name} log10_p"] = "p is exactly 0"
     if f1 is None:
         values["f1"] = values["intervals"]["f1"] = None
         values["reasons"]["f1"] = "this task has no F1"
@@ -133,45 +131,44 @@ def summarise_extra(
     """The metrics in EXTRA of one cell, ready for JSON: each name, n, intervals and reasons, as in
     `summarise`. unread: how many confidences could not be read.
     """
-    cells = probability_cells(confidence, correct)
-    values = _measured([(EXTRA, cells)], n_resamples, seed)
-    return without_confidences(values) if cells.n and unread == cells.n else values
+    parts = [(EXTRA, probability_cells(confidence, correct))]
+    return _measure(parts, n_resamples, seed, unread)
 
 
-def without_confidences(values: dict[str, Any]) -> dict[str, Any]:
-    """The metrics of a row in which no confidence could be read: only what needs none. All else
-    would measure the default.
-    """
-    of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
-    none = dict.fromkeys(of_confidence)
-    reasons = dict.fromkeys(of_confidence, "no confidence could be read")
-    bounds = values["intervals"] | none
-    return values | none | {"intervals": bounds, "reasons": values["reasons"] | reasons}
-
-
-def _measured(
-    parts: Sequence[tuple[Mapping[str, Metric], Cells]], n_resamples: int, seed: int
-) -> dict[str, Any]:
+def _measure(parts: Sequence[Part], n_resamples: int, seed: int, unread: int) -> dict[str, Any]:
     """{name: value} of the metrics of each part on its cells, with n, intervals {name: [low, high]}
     and reasons {name: text}.
+
+    Where all confidences are unread, only what needs none has a value: all else would measure the
+    default.
     """
+    n = parts[0][1].n
     values: dict[str, Any] = {}
     bounds: dict[str, list[float] | None] = {}
     reasons: dict[str, str] = {}
     for metrics, cells in parts:
         defined = {}
         for name, metric in metrics.items():
-            values[name] = metric.value(cells)
-            bounds[name] = None
             why = metric.why_undefined(cells)
+            if n and unread == n and metric is not accuracy:
+                why = "no confidence could be read"
+            values[name] = bounds[name] = None
             if why:
                 reasons[name] = why
-            else:
-                defined[name] = metric
+                continue
+            values[name] = metric.value(cells)
+            defined[name] = metric
         drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
-        for name, both in drawn.items():
-            if both is None:
+        for name, interval in drawn.items():
+            if interval is None:
                 reasons[f"{name} interval"] = "it is undefined on more than half of the resamples"
             else:
-                bounds[name] = list(both)
-    return values | {"n": parts[0][1].n, "intervals": bounds, "reasons": reasons}
+                bounds[name] = list(interval)
+    return values | {"n": n, "intervals": bounds, "reasons": reasons}
+
+
+def _with_p(rho: float | None, n: int) -> dict[str, float | None]:
+    """{rho, p, log10_p} of a rank correlation of n items."""
+    if rho is None:
+        return dict.fromkeys(("rho", "p", "log10_p"))
+    return {"rho": rho, "p": p_value(rho, n), "log10_p": log10_p(rho, n)}
