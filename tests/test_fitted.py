@@ -28,7 +28,7 @@ from orce.llm import language_model, reading
 from orce.llm.chat import prompt_ids
 from orce.methods import fitted
 from orce.methods.fitted import COMBINATIONS
-from orce.methods.method import packed, unpacked
+from orce.methods.method import pack_state, unpack_states
 from orce.stages import states
 
 MIX = {"of": ["likelihood", "agreement"], "fit": "logistic"}
@@ -273,7 +273,7 @@ def test_states_are_those_of_a_plain_forward_pass_in_finite_half_precision(tiny)
             expected = torch.stack([layers[1][0, -1], outputs[-1][0, -1]])
             assert one[place] == pytest.approx(expected.numpy(), abs=1e-4)
     state = np.array([1.0, -3.14159, 1e9, -1e9], np.float32)
-    assert unpacked([packed(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
+    assert unpack_states([pack_state(state)])[0] == pytest.approx([1, -3.140625, 65504, -65504])
 
 
 def sampled(split, example):
@@ -339,7 +339,7 @@ def known(asked):
         right = one["greedy"]["correct"] if "greedy" in one else labels[one["split"], one["id"]]
         layers = rng.standard_normal((2, 5))
         layers[1, 0] += 4 * right
-        made.append({"id": one["id"], "split": one["split"], "answer": [packed(layer) for layer in layers]})
+        made.append({"id": one["id"], "split": one["split"], "answer": [pack_state(layer) for layer in layers]})
     sealed(CELL / "states/answers.jsonl", made)
     return asked
 

@@ -1,11 +1,16 @@
-"""The confidence methods of a configuration: the built-in ones, and the ones it names by path.
+"""The confidence methods of a configuration: those of this package, and its own.
 
 A method's name in a path may carry the reward of an ablation (orce-nrd), the model that its
-confidence LLM was trained for (sft-from-llama3-8b) and a calibration (sft+platt). Two forms have no
-module: confidences made elsewhere, `methods: {NAME: {path: FILE, label: TEXT}}`, and `methods:
-{NAME: {of: [METHOD, METHOD], fit: HOW, label: TEXT}}`, combined from methods that judge the same
-answers, HOW one of orce.methods.fitted.COMBINATIONS. Only `train` imports torch, only `fit` and
-`apply` scikit-learn and scipy.
+confidence LLM was trained for (sft-from-llama3-8b) and a calibration (sft+platt). A configuration
+has three forms of its own methods:
+
+    methods: {NAME: FILE.py}                                        a user's module
+    methods: {NAME: {path: FILE, label: TEXT}}                      confidences made elsewhere
+    methods: {NAME: {of: [METHOD, METHOD], fit: HOW, label: TEXT}}  a combination
+
+A combination is of methods that judge the same answers, and HOW is one of
+orce.methods.fitted.COMBINATIONS. Only `train` imports torch, only `fit` and `apply` scikit-learn
+and scipy.
 """
 
 import functools
@@ -13,38 +18,34 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from orce.errors import BadInput, did_you_mean
-from orce.methods.method import TRAINED_ON, Method, from_path
+from orce.methods.method import Method, from_path
 from orce.settings.stage import PAPER_REWARD
 
-__all__ = ["TRAINED_ON", "Method", "Name", "Registry", "known", "load", "of"]
+__all__ = ["Method", "Name", "Registry", "known", "load", "of"]
 
 
 @functools.cache
 def known() -> dict[str, Method]:
-    """The methods of this package, imported when they are first asked for: most stages have their
-    settings, and need none.
-    """
+    """The methods of this package. Imported at the first call, as most stages need none."""
     from orce.methods import fitted, prompted, samples, trained
 
     return trained.METHODS | prompted.METHODS | samples.METHODS | fitted.METHODS
 
 
 def load(module: str) -> Method:
-    """The method of this package with a name, or in the Python file at a path. Raises BadInput for
-    what it lacks.
+    """The method with a name in this package, or in the Python file at a path. Raises BadInput for
+    what the file lacks.
     """
     from orce.methods import prompted
 
-    if module in prompted.AS_TEXT:
-        return prompted.AS_TEXT[module]
-    return known()[module] if module in known() else from_path(module)
+    return (known() | prompted.AS_TEXT).get(module) or from_path(module)
 
 
 class Name(NamedTuple):
     method: str
     reward: str | None  # None: the paper's
     source: str | None  # the model that its confidence LLM was trained for; None: the same
-    calibration: str | None = None
+    calibration: str | None
 
 
 class Registry:
@@ -64,8 +65,10 @@ class Registry:
         self.rewards = {name: name for name in rewards.LABELS} | (own_rewards or {})
 
     def names(self, kind: str | None = None) -> list[str]:
+        """The methods of a kind, or all, in alphabetical order."""
         own = [name for name, spec in self.given.items() if {"module", "path", "of"} & set(spec)]
-        return [name for name in sorted({*known(), *own}) if kind in (None, self.get(name).kind)]
+        names = sorted({*known(), *own})
+        return [name for name in names if kind in (None, self.get(name).kind)]
 
     def calibrations(self) -> list[str]:
         return [name for name in self.names("fitted") if self.get(name).calibrates]
@@ -74,11 +77,11 @@ class Registry:
         return [name for name in self.names("stated") if self.get(name).train]
 
     def module(self, name: str) -> str:
-        """The argument of `load` for a method: its name in this package, or the path of its file."""
+        """A method as `load` takes it: its name in this package, or the path of its file."""
         return self.given.get(name, {}).get("module", name)
 
     def get(self, name: str) -> Method:
-        """A method. Raises BadInput that lists the known methods."""
+        """The method of a bare name. Raises BadInput, with the known ones, for an unknown name."""
         spec = self.given.get(name, {})
         if "path" in spec:
             return Method(spec.get("label", name), "external")
@@ -94,8 +97,10 @@ class Registry:
         return load(self.module(name))
 
     def settings(self, name: str) -> dict[str, Any]:
-        given = {key: value for key, value in self.given.get(name, {}).items() if key != "module"}
-        return self.get(name).settings | given
+        """A method's settings: its defaults, with what the configuration sets."""
+        settings = self.get(name).settings | self.given.get(name, {})
+        settings.pop("module", None)
+        return settings
 
     def parse(self, text: str) -> Name:
         """'orce-nrd', 'sft-from-llama3-8b' or 'sft+platt' taken apart. Raises BadInput for an
@@ -105,9 +110,8 @@ class Registry:
         stem, _, source = base.partition("-from-")
         method, _, reward = stem.partition("-")
         if self.get(method).calibrates:
-            raise BadInput(
-                f"{text!r} is a calibration; name the method below it: METHOD+{method}, as in sft+{method}"
-            )
+            remedy = f"name the method below it: METHOD+{method}, as in sft+{method}"
+            raise BadInput(f"{text!r} is a calibration; {remedy}")
         if plus and calibration not in self.calibrations():
             raise _unknown("calibration", calibration, text, self.calibrations())
         if reward and reward not in self.rewards:
@@ -115,52 +119,51 @@ class Registry:
         return Name(method, reward or None, source or None, calibration or None)
 
     def find(self, text: str) -> Method:
-        """The method of a name that may carry a reward, a source or a calibration, which is the
-        method then.
-        """
+        """The method of any name; for a calibrated one the calibration."""
         name = self.parse(text)
         return self.get(name.calibration or name.method)
 
     def below(self, text: str) -> tuple[str, ...]:
-        """The methods whose confidences this one is computed from: a combination's members, or the
+        """The methods from whose confidences this one is computed: a combination's members, or the
         calibrated method.
         """
         name = self.parse(text)
-        return (text.partition("+")[0],) if name.calibration else self.get(name.method).members
+        if name.calibration:
+            return (text.partition("+")[0],)
+        return self.get(name.method).members
 
     def leaves(self, text: str, above: tuple[str, ...] = ()) -> list[str]:
-        """The methods at the bottom of this one, each once: computed from no other. Often itself.
+        """The methods, each once, from which this one is computed and that are computed from no
+        other: often itself. Raises BadInput for a combination of itself.
 
-        Raises BadInput for a combination of itself.
+        above: the methods on the way down to this one.
         """
+        chain = (*above, text)
         if text in above:
-            raise BadInput(
-                f"methods.{text}.of: {' of '.join([*above, text])}; a row cannot be combined of itself"
-            )
-        leaves: list[str] = []
-        for lower in self.below(text):
-            leaves += self.leaves(lower, (*above, text))
-        return list(dict.fromkeys(leaves)) or [text]
+            circle = f"{' of '.join(chain)}; a row cannot be combined of itself"
+            raise BadInput(f"methods.{text}.of: {circle}")
+        lower = self.below(text)
+        return self.bottom(lower, chain) if lower else [text]
 
-    def bottom(self, rows: Iterable[str]) -> list[str]:
-        """The leaves of some rows, each once."""
-        leaves: list[str] = []
+    def bottom(self, rows: Iterable[str], above: tuple[str, ...] = ()) -> list[str]:
+        """The leaves of some methods, each once."""
+        leaves: dict[str, None] = {}
         for row in rows:
-            leaves += self.leaves(row)
-        return list(dict.fromkeys(leaves))
+            leaves |= dict.fromkeys(self.leaves(row, above))
+        return list(leaves)
 
     def own_fit(self, text: str) -> str | None:
-        """Name of the calibration or combination that this method itself fits, on the data set to
-        calibrate on; else None.
+        """The calibration or combination that this method fits on the data set to calibrate on,
+        methods below it aside; else None.
         """
         name = self.parse(text)
-        method = self.get(name.method)
         if name.calibration:
             return name.calibration
+        method = self.get(name.method)
         return self.given[name.method]["fit"] if method.members and method.fit else None
 
     def fitted(self, text: str) -> list[str]:
-        """This method and the ones below it, where they fit something."""
+        """This method and all below it that have an `own_fit`."""
         rows = [text] if self.own_fit(text) else []
         for lower in self.below(text):
             rows += self.fitted(lower)
@@ -170,24 +173,26 @@ class Registry:
         """Whose answers a method's confidences are for: `greedy`, or the method whose own answers
         they are.
         """
-        return {leaf if self.find(leaf).own else "greedy" for leaf in self.leaves(text)}
+        return {leaf if self.find(leaf).own_answer else "greedy" for leaf in self.leaves(text)}
 
     def weights(self, text: str) -> str | None:
-        """Folder name of a method's confidence LLM, including its reward; None if it has none or is
-        untrained.
+        """The folder of a method's confidence LLM, whose name has the reward of an ablation; None
+        for a method without one, or with the untrained model.
         """
         name = self.parse(text)
         method = self.get(name.method)
         if method.train:
             return name.method
-        ablation = method.weights and name.reward not in (None, PAPER_REWARD)
-        return f"{method.weights}-{name.reward}" if ablation else method.weights
+        if method.weights is None or name.reward in (None, PAPER_REWARD):
+            return method.weights
+        return f"{method.weights}-{name.reward}"
 
     def with_weights(self, rows: Iterable[str]) -> list[str]:
+        """The leaves of some methods that have a trained confidence LLM."""
         return [leaf for leaf in self.bottom(rows) if self.weights(leaf) is not None]
 
     def label(self, text: str) -> str:
-        """The row of a method in a table: the reward's label in an ablation, else the method's own."""
+        """The name of a method's row in a table: the reward's in an ablation, else its own."""
         from orce.align import rewards
 
         name = self.parse(text)
@@ -198,8 +203,8 @@ class Registry:
         return f"{label} + {self.get(name.calibration).label}" if name.calibration else label
 
 
-def _unknown(kind: str, name: str, text: str, known: Iterable[str]) -> BadInput:
-    return BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(known)}")
+def _unknown(kind: str, name: str, text: str, names: Iterable[str]) -> BadInput:
+    return BadInput(f"unknown {kind} {name!r} in method {text!r}; {kind}s are {', '.join(names)}")
 
 
 def of(config: Any) -> Registry:

@@ -29,6 +29,7 @@ def _logits(confidence: ArrayLike) -> Floats:
 
 
 def _expit(scores: ArrayLike) -> Floats:
+    """The inverse of `_logits`: the logistic function."""
     from scipy.special import expit
 
     return expit(scores)
@@ -64,22 +65,22 @@ def standardise(values: NDArray) -> tuple[NDArray, NDArray, NDArray]:
 def fit_linear(
     values: NDArray, share: NDArray, strength: float, tolerance: float = 1e-4
 ) -> Parameters:
-    """{mean, scale, weights: a number a feature each; intercept} of a regression on standardised
-    features [n, features].
+    """{mean, scale, weights, of a number for each feature; intercept} of a regression on
+    standardised features [n, features].
     """
     x, center, scale = standardise(values)
     model = regression(x, share, strength, tolerance)
     return {
         "mean": center.tolist(),
         "scale": scale.tolist(),
-        "weights": np.ravel(model.coef_).tolist(),
-        "intercept": float(np.ravel(model.intercept_)[0]),
+        "weights": model.coef_[0].tolist(),
+        "intercept": float(model.intercept_[0]),
     }
 
 
 def apply_linear(parameters: Parameters, values: NDArray) -> Floats:
-    center, scale, weights = (np.array(parameters[name]) for name in ("mean", "scale", "weights"))
-    return _expit((values - center) / scale @ weights + parameters["intercept"])
+    standardised = (values - parameters["mean"]) / parameters["scale"]
+    return _expit(standardised @ parameters["weights"] + parameters["intercept"])
 
 
 # Calibrations
@@ -93,12 +94,12 @@ def fit_platt(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
     it turns a ranking around.
     """
     right = np.asarray(correct, bool)
-    target = np.where(right, (right.sum() + 1) / (right.sum() + 2), 1 / ((~right).sum() + 2))
-    model = regression(np.reshape(np.asarray(confidence, float), (-1, 1)), target, np.inf, EXACT)
-    return {
-        "slope": float(np.ravel(model.coef_)[0]),
-        "intercept": float(np.ravel(model.intercept_)[0]),
-    }
+    n_right = right.sum()
+    n_wrong = len(right) - n_right
+    target = np.where(right, (n_right + 1) / (n_right + 2), 1 / (n_wrong + 2))
+    feature = np.reshape(np.asarray(confidence, float), (-1, 1))
+    model = regression(feature, target, np.inf, EXACT)
+    return {"slope": float(model.coef_[0, 0]), "intercept": float(model.intercept_[0])}
 
 
 def apply_platt(parameters: Parameters, confidence: ArrayLike) -> Floats:
@@ -117,10 +118,10 @@ def fit_temperature(confidence: ArrayLike, correct: ArrayLike) -> Parameters:
         return {"temperature": 1.0}
 
     def loss(slope: float) -> float:
-        """Convex in 1 / T, the slope of a logistic regression without an intercept."""
+        """Convex in slope = 1 / T, as of a logistic regression without an intercept."""
         return np.logaddexp(0, -slope * sign * scores).mean()
 
-    best = minimize_scalar(loss, bounds=(1 / 100.0, 1 / 0.01), options={"xatol": EXACT})
+    best = minimize_scalar(loss, bounds=(0.01, 100.0), options={"xatol": EXACT})
     return {"temperature": float(1 / best.x)}
 
 
@@ -157,12 +158,12 @@ FOLDS = 5
 def fit_probe(
     features: Mapping[str, ArrayLike], targets: Mapping[str, Sequence], position: str, target: str
 ) -> Parameters:
-    """Layer, C, cross-validated log loss and AUROC of a probe, and its `fit_linear`.
+    """{layer, C, target, cross_validated: {log_loss, auroc}} of a probe, and its `fit_linear`.
 
-    targets: {question: texts, correct, kappa} of the n items. target: `correct`, or `kappa` as the
-    share of being right. Layer and penalty are chosen by cross-validation, questions with the same
-    text in one fold. Raises BadInput for fewer than two questions with a right answer, or with a
-    wrong one.
+    features: {position: hidden states [n, layers, size]}. targets: {question, correct, kappa} of
+    the n items, `question` being texts. target: `correct`, or `kappa` as the share of being right.
+    Layer and penalty are chosen by cross-validation, with equal questions in one fold. Raises
+    BadInput for fewer than two questions with a right answer, or with a wrong one.
     """
     from sklearn.metrics import roc_auc_score
 
@@ -187,13 +188,9 @@ def fit_probe(
     for layer, strength in itertools.product(range(x.shape[1]), STRENGTHS):
         scores[layer, strength] = cross_validate(layer, strength)
     layer, strength = min(scores, key=lambda choice: scores[choice]["log_loss"])
-    choice = {
-        "layer": layer,
-        "C": strength,
-        "target": target,
-        "cross_validated": scores[layer, strength],
-    }
-    return choice | fit_linear(states[:, layer], share, strength)
+    validated = scores[layer, strength]
+    chosen = {"layer": layer, "C": strength, "target": target, "cross_validated": validated}
+    return chosen | fit_linear(states[:, layer], share, strength)
 
 
 def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], position: str) -> Floats:
@@ -202,40 +199,32 @@ def apply_probe(parameters: Parameters, features: Mapping[str, ArrayLike], posit
 
 
 def folds(right: NDArray, questions: Sequence[str]) -> list:
-    """(train, test) of each fold."""
+    """(train, test), item numbers, of each fold. Equal questions are in one fold; each training part
+    has right and wrong answers.
+    """
     from sklearn.model_selection import StratifiedGroupKFold
 
     texts = np.array(questions, object)
     fewest = min(len({*texts[right]}), len({*texts[~right]}))
     if fewest < 2:
         raise BadInput(
-            f"a probe needs two questions with a right answer and two with a wrong one; of {len(right)} items to fit on, "
-            f"{int(right.sum())} are right: take more training questions"
+            "a probe needs two questions with a right answer and two with a wrong one; "
+            f"of {len(right)} items to fit on, {int(right.sum())} are right: "
+            "take more training questions"
         )
     split = StratifiedGroupKFold(min(FOLDS, fewest)).split(right, right, questions)
-    return [(train, test) for train, test in split if len(set(right[train])) == 2 and len(test)]
+    kept = []
+    for train, test in split:
+        has_both = right[train].any() and not right[train].all()
+        if has_both and len(test):
+            kept.append((train, test))
+    return kept
 
 
 def _probe(label: str, position: str, target: str) -> Method:
     fit = partial(fit_probe, position=position, target=target)
     apply = partial(apply_probe, position=position)
     return Method(label, "fitted", (position,), fit=fit, apply=apply)
-
-
-METHODS = {
-    "platt": Method("Platt", "fitted", fit=fit_platt, apply=apply_platt),
-    "temperature": Method("Temperature", "fitted", fit=fit_temperature, apply=apply_temperature),
-    "isotonic": Method("Isotonic", "fitted", fit=fit_isotonic, apply=apply_isotonic),
-    # Azaria and Mitchell (2023), whose map is a network of three hidden layers: whether the answer
-    # is right, at its end.
-    "probe": _probe("Probe, answer", "answer", "correct"),
-    # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows,
-    # from the question alone.
-    "p_ik": _probe("P(IK)", "question", "kappa"),
-    # What the trained confidence LLMs read, with the same labels, and no weight trained: the
-    # control for training.
-    "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
-}
 
 
 # Combinations of the confidences [n, m] of m methods
@@ -263,6 +252,20 @@ def product(_: Parameters, confidences: ArrayLike) -> Floats:
     return np.asarray(confidences, float).prod(1)
 
 
+METHODS = {
+    "platt": Method("Platt", "fitted", fit=fit_platt, apply=apply_platt),
+    "temperature": Method("Temperature", "fitted", fit=fit_temperature, apply=apply_temperature),
+    "isotonic": Method("Isotonic", "fitted", fit=fit_isotonic, apply=apply_isotonic),
+    # Azaria and Mitchell (2023), whose map is a network of three hidden layers: whether the answer
+    # is right, at its end.
+    "probe": _probe("Probe, answer", "answer", "correct"),
+    # Kadavath et al. (2022), whose head is trained with the model: whether the answer LLM knows,
+    # from the question alone.
+    "p_ik": _probe("P(IK)", "question", "kappa"),
+    # What the trained confidence LLMs read, with the same labels, and no weight trained: the
+    # control for training.
+    "probe_judge": _probe("Probe, judge's prompt", "judge", "kappa"),
+}
 COMBINATIONS = {  # (fit, apply) by the name that `fit` has in the configuration
     "logistic": (fit_logistic, apply_logistic),
     "mean": (None, mean),

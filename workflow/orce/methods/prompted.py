@@ -4,9 +4,7 @@
 
 import itertools
 import re
-from collections import namedtuple
-from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from orce.artefacts.records import Example, Messages
 from orce.methods.method import Method
@@ -16,50 +14,59 @@ from orce.text.marks import DENIED
 
 Settings = dict[str, Any]
 
-# Of worked examples, which are all right. The numbers differ so that the model copies the form and
-# not one number.
+# Of the worked examples, in percent. All their answers are right; the numbers differ so that the
+# model copies the form and not one number.
 CONFIDENCES = (90, 60, 100, 40)
-# The reply is as a model should write it, with the answer in it; the confidence is in percent.
-Worked = namedtuple("Worked", ("question", "reply", "answer", "confidence"))
 
 
-def _conversation(
-    name: str, example: Example, task: Task, settings: Settings, reply: Callable, **values
+class Worked(NamedTuple):
+    """A worked example: `reply` is as a model should write it, with the answer in it."""
+
+    question: str
+    reply: str
+    answer: str
+    confidence: int
+
+
+def worked_examples(task: Task, settings: Settings) -> list[Worked]:
+    """The task's worked examples, if it has any, as many as `shots` allows."""
+    rows = getattr(task, "worked", list)()[: settings.get("shots")]
+    confidences = itertools.cycle(CONFIDENCES)
+    return [Worked(*row, confidence=next(confidences)) for row in rows]
+
+
+def conversation(
+    template: str, example: Example, task: Task, worked: list[Worked], replies: list[str], **values
 ) -> Messages:
-    """The task's worked examples (if any) as earlier turns, and the question; the first turn has
+    """The worked examples with their replies as earlier turns, and the question. The first turn has
     the instruction.
     """
-    worked = getattr(task, "worked", list)()[: settings.get("shots")]
-    confidences = itertools.cycle(CONFIDENCES)
-    shown = [Worked(*row, confidence=next(confidences)) for row in worked]
-    first, *later = [*(shot.question for shot in shown), task.question(example)]
-    instruction = render(name, question=first, kind=task.ANSWER_KIND, **values)
+    first, *later = [*(shot.question for shot in worked), task.question(example)]
+    instruction = render(template, question=first, kind=task.ANSWER_KIND, **values)
     turns = [{"role": "user", "content": instruction}]
-    for shot, question in zip(shown, later, strict=True):
-        turns.append({"role": "assistant", "content": reply(shot, shown)})
+    for reply, question in zip(replies, later, strict=True):
+        turns.append({"role": "assistant", "content": reply})
         turns.append({"role": "user", "content": f"Question: {question}"})
     return turns
 
 
 def topk_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     k = settings["k"]
+    worked = worked_examples(task, settings)
+    answers = [shot.answer for shot in worked]
+    replies = [topk_reply(shot, answers, k) for shot in worked]
+    return conversation("topk", example, task, worked, replies, k=k)
 
-    def reply(shot: Worked, shown: list[Worked]) -> str:
-        return _guesses(shot, shown, k)
 
-    return _conversation("topk", example, task, settings, reply, k=k)
-
-
-def _guesses(shot: Worked, shown: list[Worked], k: int) -> str:
-    """A worked reply: the right guess first, then the other questions' answers as equally likely
+def topk_reply(shot: Worked, answers: list[str], k: int) -> str:
+    """A worked reply: the right guess first, then the answers of other questions as equally likely
     wrong guesses.
     """
-    wrong = list(dict.fromkeys(row.answer for row in shown if row.answer != shot.answer))[: k - 1]
-    guesses = [shot.reply, *(answer.join(shot.reply.rsplit(shot.answer, 1)) for answer in wrong)]
-    percents = [shot.confidence, *[(100 - shot.confidence) // k] * len(wrong)]
-    lines = []
-    for i, (guess, percent) in enumerate(zip(guesses, percents, strict=True), 1):
-        lines += [f"G{i}: {guess}", f"P{i}: {percent}%"]
+    others = [answer for answer in dict.fromkeys(answers) if answer != shot.answer]
+    lines = [f"G1: {shot.reply}", f"P1: {shot.confidence}%"]
+    for i, answer in enumerate(others[: k - 1], 2):
+        guess = answer.join(shot.reply.rsplit(shot.answer, 1))  # in place of the last mention
+        lines += [f"G{i}: {guess}", f"P{i}: {(100 - shot.confidence) // k}%"]
     return "\n".join(lines)
 
 
@@ -76,11 +83,12 @@ def topk_read(
 
 def cot_prompt(example: Example, task: Task, settings: Settings) -> Messages:
     """The reply of a worked example is the reasoning."""
-
-    def reply(shot: Worked, _) -> str:
-        return f"Explanation: {shot.reply}\nAnswer: {shot.answer}\nConfidence: {shot.confidence}%"
-
-    return _conversation("cot", example, task, settings, reply)
+    worked = worked_examples(task, settings)
+    replies = []
+    for shot in worked:
+        end = f"Answer: {shot.answer}\nConfidence: {shot.confidence}%"
+        replies.append(f"Explanation: {shot.reply}\n{end}")
+    return conversation("cot", example, task, worked, replies)
 
 
 def cot_read(
@@ -99,12 +107,19 @@ EXPRESSIONS = {
 }  # fmt: skip
 
 
+def ask_about(
+    template: str, example: Example, answer: str | None, task: Task, **values
+) -> Messages:
+    """One turn that shows the question with the answer."""
+    question = task.question(example)
+    text = render(template, question=question, answer=task.display(answer, example), **values)
+    return [{"role": "user", "content": text}]
+
+
 def linguistic_ask(
     example: Example, answer: str | None, task: Task, settings: Settings
-) -> list[dict]:
-    """The question with the answer, and the expressions to choose from."""
-    shown = {"question": task.question(example), "answer": task.display(answer, example)}
-    return [{"role": "user", "content": render("linguistic", expressions=[*EXPRESSIONS], **shown)}]
+) -> Messages:
+    return ask_about("linguistic", example, answer, task, expressions=[*EXPRESSIONS])
 
 
 def linguistic_read(text: str, settings: Settings) -> float | None:
@@ -134,20 +149,16 @@ def confidence_read(text: str, settings: Settings) -> float | None:
     return extract.confidence(text)
 
 
-def p_true_ask(example: Example, answer: str | None, task: Task, settings: Settings) -> list[dict]:
-    shown = {"question": task.question(example), "answer": task.display(answer, example)}
-    return [{"role": "user", "content": render("p_true_text", **shown)}]
+def p_true_ask(example: Example, answer: str | None, task: Task, settings: Settings) -> Messages:
+    return ask_about("p_true_text", example, answer, task)
 
 
 def p_true_read(text: str, settings: Settings) -> float | None:
     """1 for A, True, and 0 for B, False; None for a text that says neither or both."""
-    said = {
-        letter.upper()
-        for letter in re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|[AB]\b)", extract.plain(text))
-    }
-    words = {word.casefold() for word in re.findall(r"(?i)\b(?:true|false)\b", text)}
-    read = {letter == "A" for letter in said} or {word == "true" for word in words}
-    return float(read.pop()) if len(read) == 1 else None
+    letters = re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|[AB]\b)", extract.plain(text))
+    words = re.findall(r"(?i)\b(?:true|false)\b", text)
+    said = {letter in "Aa" for letter in letters} | {word.casefold() == "true" for word in words}
+    return float(said.pop()) if len(said) == 1 else None
 
 
 METHODS = {
@@ -176,8 +187,9 @@ METHODS = {
     ),
 }  # fmt: skip
 
-# Methods that read the weights, for a model of which a server gives texts alone: asked about the greedy answer, and read in the
-# reply. P(True) is then 1 or 0. They are rows of `orce.confidence` under the names in BY_TEXT.
+# Two methods that read probabilities, for a server that gives texts alone: the model is asked about
+# its greedy answer, and its reply is read. P(True) is then 1 or 0. `orce.confidence` uses them under
+# the names in BY_TEXT.
 AS_TEXT = {
     "vanilla_text": Method(
         "Vanilla", "prompted", ask=confidence_ask, read=confidence_read,

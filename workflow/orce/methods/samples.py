@@ -12,6 +12,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import wraps
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +23,7 @@ from orce.methods.method import Method
 from orce.tasks import Task
 
 DIGITS = 9  # of a confidence: rounded so that equal samples in another order stay tied
-# The methods that ask which samples mean the same, and what is said where no two do.
+# The methods that ask which samples mean the same.
 BY_MEANING = {
     "consistency",
     "agreement",
@@ -30,52 +31,40 @@ BY_MEANING = {
     "weighted_semantic_entropy",
     "num_sets",
 }
+# What is said where no two samples do.
 APART = (
-    "no two samples of a question are equal as texts; "
-    "orce measure --group-by MODEL (in Python group_by=, in a configuration grading.group) asks a model which mean the same"
+    "no two samples of a question are equal as texts; orce measure --group-by MODEL"
+    " (in Python group_by=, in a configuration grading.group) asks a model which mean the same"
 )
+Measure = Callable[[Seen, Example, Task], float | None]
 Matrix = NDArray[np.float64]  # [K, K]
 
 
-# What the samples mean, and how they read
+# The samples as meanings and as texts
 
 
 def meaning_keys(answers: Sequence[str | None], example: Example, task: Task) -> list[Hashable]:
-    """A key for each of the K samples, equal for the same meaning."""
-    return [
-        (i,) if answer is None else task.key(answer, example) for i, answer in enumerate(answers)
-    ]
+    """A key for each of the K samples, equal for the same meaning; an unreadable one has its own."""
+    return [object() if answer is None else task.key(answer, example) for answer in answers]
 
 
-def all_apart(samples: Iterable[tuple[Sequence[str | None], Example]], task: Task) -> bool:
-    """Whether some questions have two samples that could be read, and no two of a question mean the
-    same to the task.
+def needs_two_samples(measure: Measure) -> Measure:
+    """The measure, which raises BadInput with its name for fewer than two samples."""
+
+    @wraps(measure)
+    def checked(seen: Seen, example: Example, task: Task) -> float | None:
+        if len(seen["answers"]) < 2:
+            few = f"{measure.__name__} needs at least two samples of each prompt"
+            raise BadInput(f"{few}; raise answers.samples")
+        return measure(seen, example, task)
+
+    return checked
+
+
+def texts(seen: Seen, example: Example, task: Task) -> list[str | None]:
+    """The samples as the task shows them, None for an unreadable one; sorted, so that their order
+    does not matter.
     """
-    several = False
-    for answers, example in samples:
-        read = [answer for answer in answers if answer is not None]
-        if len({*meaning_keys(read, example, task)}) < len(read):
-            return False
-        several = several or len(read) > 1
-    return several
-
-
-def check_two_samples(seen: Seen, method: str) -> None:
-    if len(seen["answers"]) < 2:
-        raise BadInput(f"{method} needs at least two samples of each prompt; raise answers.samples")
-
-
-def meanings(seen: Seen, example: Example, task: Task, method: str) -> list[Hashable]:
-    """The meanings of at least two samples; BadInput naming the method for fewer."""
-    check_two_samples(seen, method)
-    return meaning_keys(seen["answers"], example, task)
-
-
-def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | None]:
-    """At least two samples as the task shows them, sorted, as no measure depends on their order;
-    None for an unreadable one.
-    """
-    check_two_samples(seen, method)
     shown = []
     for answer in seen["answers"]:
         shown.append(None if answer is None else task.display(answer, example))
@@ -83,7 +72,7 @@ def texts(seen: Seen, example: Example, task: Task, method: str) -> list[str | N
 
 
 def scaled(uncertainty: float, least: float, most: float) -> float:
-    """The confidence of an uncertainty from `least`, which becomes 1, to `most`, which becomes 0."""
+    """The confidence of an uncertainty between `least`, which becomes 1, and `most`, 0."""
     return round(min(1.0, max(0.0, (most - uncertainty) / (most - least))), DIGITS)
 
 
@@ -102,8 +91,8 @@ def consistency(
     counts = Counter(key for key in keys if key is not None)
     if not counts:
         return None, 0.0
-    winner = max(counts, key=counts.__getitem__)
-    return answers[keys.index(winner)], counts[winner] / len(answers)
+    [(winner, count)] = counts.most_common(1)
+    return answers[keys.index(winner)], count / len(answers)
 
 
 def agreement(seen: Seen, example: Example, task: Task) -> float:
@@ -111,21 +100,20 @@ def agreement(seen: Seen, example: Example, task: Task) -> float:
     denominator.
     """
     greedy = seen["greedy"]["answer"]
-    answers = seen["answers"]
     if greedy is None:
         return 0.0
-    key = task.key(greedy, example)
-    same = sum(answer is not None and task.key(answer, example) == key for answer in answers)
-    return same / len(answers)
+    keys = meaning_keys(seen["answers"], example, task)
+    return keys.count(task.key(greedy, example)) / len(keys)
 
 
+@needs_two_samples
 def semantic_entropy(seen: Seen, example: Example, task: Task) -> float:
     """Discrete semantic entropy (Farquhar et al., 2024): 1 - H / ln K, H = -sum_m n_m / K ln(n_m /
     K) in nats.
 
     n_m of the K samples have meaning m: 1 where all mean the same, 0 where no two do.
     """
-    keys = meanings(seen, example, task, "semantic_entropy")
+    keys = meaning_keys(seen["answers"], example, task)
     k = len(keys)
     # ln K - H = ln(prod_m n_m^n_m) / K, the logarithm of an integer over K: equal entropies are
     # equal floats, in any order of the samples.
@@ -147,23 +135,38 @@ def weighted_entropy(logprobs: Sequence[float], keys: Sequence[Hashable]) -> flo
     return math.fsum(-weight / total * math.log(weight / total) for weight in mass if weight)
 
 
+@needs_two_samples
 def weighted_semantic_entropy(seen: Seen, example: Example, task: Task) -> float | None:
     """Semantic entropy (Farquhar et al., 2024) with each sample's length-normalised probability in
     place of 1 / K; None if a sample is empty. H is from 0 to ln K.
     """
-    keys = meanings(seen, example, task, "weighted_semantic_entropy")
+    keys = meaning_keys(seen["answers"], example, task)
     if not all(seen["sample_logprobs"]):
         return None
     means = [math.fsum(tokens) / len(tokens) for tokens in seen["sample_logprobs"]]
     return scaled(weighted_entropy(means, keys), 0, math.log(len(keys)))
 
 
+@needs_two_samples
 def num_sets(seen: Seen, example: Example, task: Task) -> float:
     """Number of semantic sets (Lin et al., 2024): m meanings of K samples, from 1 to K, become (K -
     m) / (K - 1).
     """
-    keys = meanings(seen, example, task, "num_sets")
+    keys = meaning_keys(seen["answers"], example, task)
     return scaled(len(set(keys)), 1, len(keys))
+
+
+def all_apart(samples: Iterable[tuple[Sequence[str | None], Example]], task: Task) -> bool:
+    """Whether no two samples of a question mean the same to the task, though some question has two
+    that could be read.
+    """
+    several = False
+    for answers, example in samples:
+        read = [answer for answer in answers if answer is not None]
+        if len({*meaning_keys(read, example, task)}) < len(read):
+            return False
+        several = several or len(read) > 1
+    return several
 
 
 # How alike two samples are
@@ -192,13 +195,13 @@ def jaccard(first: str, second: str) -> float:
 
 
 def rouge_l(first: str, second: str) -> float:
-    """ROUGE-L, F1 (Lin, 2004) on runs of a-z and 0-9 as rouge-score takes them without a stemmer;
-    on characters for a text without such runs.
+    """ROUGE-L, F1 (Lin, 2004): twice the length of the longest common subsequence over the length
+    of both texts, in the words that rouge-score takes without a stemmer.
     """
-    a, b = (re.findall("[a-z0-9]+", text.lower()) or [*text.strip()] for text in (first, second))
-    row = [0] * (
-        len(b) + 1
-    )  # longest common subsequences of what was read of a and each prefix of b
+    a = rouge_words(first)
+    b = rouge_words(second)
+    # Of the tokens of a so far and each prefix of b: the length of the common subsequence.
+    row = [0] * (len(b) + 1)
     for token in a:
         diagonal = 0
         for j, other in enumerate(b, 1):
@@ -208,19 +211,33 @@ def rouge_l(first: str, second: str) -> float:
     return 2 * row[-1] / max(1, len(a) + len(b))
 
 
+def rouge_words(text: str) -> list[str]:
+    """Runs of a-z and 0-9; the characters of a text without such runs."""
+    return re.findall("[a-z0-9]+", text.lower()) or [*text.strip()]
+
+
+@needs_two_samples
 def lexical_similarity(seen: Seen, example: Example, task: Task) -> float:
     """Lexical similarity (Kuhn et al., 2023): the mean ROUGE-L of all pairs of samples, from 0 to
     1.
     """
-    similarity = similarity_matrix(texts(seen, example, task, "lexical_similarity"), rouge_l)
-    return round(float(similarity[np.triu_indices(len(similarity), 1)].mean()), DIGITS)
+    similarity = similarity_matrix(texts(seen, example, task), rouge_l)
+    pairs = similarity[np.triu_indices(len(similarity), 1)]
+    return round(float(pairs.mean()), DIGITS)
 
 
 # Uncertainties of W, the Jaccard similarities [K, K] of the samples' words
 
 
-def shared_words(seen: Seen, example: Example, task: Task, method: str) -> Matrix:
-    return similarity_matrix(texts(seen, example, task, method), jaccard)
+def of_shared_words(confidence: Callable[[Matrix], float]) -> Measure:
+    """The measure of a confidence that is a function of W."""
+
+    @needs_two_samples
+    @wraps(confidence)
+    def measure(seen: Seen, example: Example, task: Task) -> float:
+        return confidence(similarity_matrix(texts(seen, example, task), jaccard))
+
+    return measure
 
 
 def laplacian(weights: Matrix) -> Matrix:
@@ -234,9 +251,9 @@ def degree_uncertainty(weights: Matrix) -> float:
     return float(1 - weights.mean())
 
 
-def degree(seen: Seen, example: Example, task: Task) -> float:
+@of_shared_words
+def degree(weights: Matrix) -> float:
     """Degree (Lin et al., 2024): `degree_uncertainty`, from 0 to 1 - 1 / K."""
-    weights = shared_words(seen, example, task, "degree")
     return scaled(degree_uncertainty(weights), 0, 1 - 1 / len(weights))
 
 
@@ -245,9 +262,9 @@ def eigv_uncertainty(weights: Matrix) -> float:
     return float(np.maximum(0, 1 - np.linalg.eigvalsh(laplacian(weights))).sum())
 
 
-def eigv(seen: Seen, example: Example, task: Task) -> float:
+@of_shared_words
+def eigv(weights: Matrix) -> float:
     """EigV (Lin et al., 2024): `eigv_uncertainty`, from 1 to K."""
-    weights = shared_words(seen, example, task, "eigv")
     return scaled(eigv_uncertainty(weights), 1, len(weights))
 
 
@@ -256,13 +273,13 @@ def eccentricity_uncertainty(weights: Matrix) -> float:
     eigenvalues below 0.9.
     """
     values, vectors = np.linalg.eigh(laplacian(weights))
-    small = vectors[:, values < 0.9 - 1e-9]  # the same on every processor for an eigenvalue of 0.9
+    small = vectors[:, values < 0.9 - 1e-9]  # leaves out 0.9 itself on every processor
     return float(np.linalg.norm(small - small.mean(0)))
 
 
-def eccentricity(seen: Seen, example: Example, task: Task) -> float:
+@of_shared_words
+def eccentricity(weights: Matrix) -> float:
     """Eccentricity (Lin et al., 2024): `eccentricity_uncertainty`, from 0 to sqrt(K - 1)."""
-    weights = shared_words(seen, example, task, "eccentricity")
     return scaled(eccentricity_uncertainty(weights), 0, math.sqrt(len(weights) - 1))
 
 
@@ -275,17 +292,18 @@ def kle_uncertainty(weights: Matrix) -> float:
     kernel = (vectors * np.exp(-0.3 * values)) @ vectors.T
     scale = 1 / np.sqrt(np.diag(kernel))
     shares = np.linalg.eigvalsh(scale[:, None] * kernel * scale / len(kernel))
-    return float(-(shares[shares > 0] * np.log(shares[shares > 0])).sum())
+    shares = shares[shares > 0]
+    return float(-(shares * np.log(shares)).sum())
 
 
-def kle(seen: Seen, example: Example, task: Task) -> float:
+@of_shared_words
+def kle(weights: Matrix) -> float:
     """Kernel language entropy (Nikitin et al., 2024): `kle_uncertainty`, from 0 to ln K."""
-    weights = shared_words(seen, example, task, "kle")
     return scaled(kle_uncertainty(weights), 0, math.log(len(weights)))
 
 
-# Methods on the log-probabilities of the greedy answer's tokens, without the one that ends the
-# turn; None for an empty answer
+# Methods on the log-probabilities of the greedy answer's tokens, the end of the turn left out; None
+# for an empty answer
 
 
 def likelihood(seen: Seen, example: Example, task: Task) -> float | None:

@@ -17,7 +17,7 @@ from orce.artefacts.records import Confidence
 from orce.config import picking
 from orce.errors import BadInput
 from orce.methods.fitted import COMBINATIONS
-from orce.methods.method import DEPTHS, PLACES, unpacked
+from orce.methods.method import DEPTHS, PLACES, unpack_states
 from orce.metrics.summary import stated_records
 from orce.runtime.process import say
 from orce.settings.schema import Config, Number
@@ -247,6 +247,6 @@ def read_features(
                 if position not in row:
                     lacking = f"no {position} of {split} id {name!r}"
                     raise BadInput(f"{path}: {lacking}; {store.remake_hint(path)}")
-                states.append(unpacked(row[position]))
+                states.append(unpack_states(row[position]))
             stacked[position] = np.stack(states)
     return stacked

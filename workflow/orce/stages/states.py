@@ -16,7 +16,7 @@ from orce.artefacts import store
 from orce.artefacts.records import Example, Reply, Sample
 from orce.config import picking
 from orce.errors import BadInput
-from orce.methods.method import DEPTHS, packed
+from orce.methods.method import DEPTHS, pack_state
 from orce.runtime.process import say, speed
 from orce.settings.schema import Config, Number
 from orce.settings.stage import AnswerSettings
@@ -84,7 +84,7 @@ def encode_chunk(
         record: dict[str, Any] = {"id": example["id"], "split": split}
         # at the end of the prompt and, after it, at the end of the reply
         for position, layers in zip(positions, states, strict=False):
-            record[position] = [packed(layer) for layer in layers]
+            record[position] = [pack_state(layer) for layer in layers]
         records.append(record)
     return records
 
