@@ -42,13 +42,12 @@ SPECS = {
     "ablation": _paper("ablation", "mmlu", ["llama3-8b"]),
     "transfer": _paper("transfer", "mmlu", ["qwen3-8b", "mistral-7b"], source="llama3-8b"),
 }
-# The paper does not print the sizes; its correlations and p-values imply them
+# Of the paper's test sets. It does not print them; its correlations and p-values imply them
 # (tests/test_published.py).
 SIZES = {"mmlu": 14042, "drop": 9536, "reclor": 500, "logiqa": 1572}
 # Our key for a published column, if it differs: the paper's E-AURC subtracts the analytic optimum.
 OUR_KEYS = {"e_aurc": "e_aurc_analytic"}
-# the paper rounds to three decimals, so its value may lie this far from what it prints
-ROUNDING = 0.0005
+ROUNDING = 0.0005  # how far the paper's value may lie from its three printed decimals
 SHORT_TITLES = {"rho": "Spearman", "p": "p-value"}
 INSIDE = "inside the interval"
 OUTSIDE = "outside by"
@@ -74,20 +73,20 @@ class Compared(NamedTuple):
     n_published: int = 0
 
     def with_ours(self, metrics: CellMetrics) -> "Compared":
+        """The comparison with the number of this run."""
         key = OUR_KEYS.get(self.metric, self.metric)
-        printed = float(self.published)
         value = metrics.value(key)
-        bounds = metrics.interval(key)
-        low, high = bounds or (None, None)
+        low, high = metrics.interval(key) or (None, None)
         ours = self._replace(reproduced=value, low=low, high=high, n=metrics.n)
         if value is None:
             return ours._replace(verdict=UNDEFINED)
+        published = float(self.published)
         verdict = NO_INTERVAL
-        if bounds:
-            distance = max(bounds[0] - printed, printed - bounds[1])
+        if low is not None and high is not None:
+            distance = max(low - published, published - high)
             # The slack covers binary fractions: 0.1705 - 0.17 exceeds 0.0005 by 1e-17.
             verdict = INSIDE if distance <= ROUNDING + 1e-9 else f"{OUTSIDE} {distance:.3f}"
-        return ours._replace(difference=value - printed, verdict=verdict)
+        return ours._replace(difference=value - published, verdict=verdict)
 
     def printed(self) -> dict[str, Any]:
         """{published, reproduced, interval, outside}, as the tables print them."""
@@ -111,8 +110,11 @@ def published(name: str) -> dict[tuple[str, str], dict[str, str]]:
     """One of the paper's tables as printed: (model, method) to {column: text}, with its bold and
     underlined columns.
     """
+    table = {}
     with open(PUBLISHED / f"{name}.csv", encoding="utf-8", newline="") as handle:
-        return {(row.pop("model"), row.pop("method")): row for row in csv.DictReader(handle)}
+        for row in csv.DictReader(handle):
+            table[row.pop("model"), row.pop("method")] = row
+    return table
 
 
 def columns(name: str) -> list[layout.Column]:
@@ -129,14 +131,12 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
         printed = published(name)
         size = SIZES[spec.dataset]
         for row in spec.rows:
-            where = (name, row.model, row.method)
+            key = (row.model, row.method)
             ours = metrics.get(layout.metrics_path(spec.dataset, row))
-            texts = printed[row.model, row.method]
-            values = [
-                Compared(*where, column.key, texts[column.key], n_published=size)
-                for column in columns(name)
-            ]
-            compared += [value.with_ours(ours) for value in values] if ours else values
+            for column in columns(name):
+                text = printed[key][column.key]
+                value = Compared(name, *key, column.key, text, n_published=size)
+                compared.append(value.with_ours(ours) if ours else value)
     return compared
 
 
@@ -152,19 +152,21 @@ def summary(compared: list[Compared]) -> str:
     counts = Counter(
         OUTSIDE if value.verdict.startswith(OUTSIDE) else value.verdict for value in compared
     )
-    if counts[NOT_RUN] == len(compared):
-        return f"None of the paper's {len(compared)} values was run with this configuration."
-    rest = "".join(f", {counts[kind]} {kind}" for kind in (UNDEFINED, NO_INTERVAL) if counts[kind])
+    n = len(compared)
+    if counts[NOT_RUN] == n:
+        return f"None of the paper's {n} values was run with this configuration."
+    text = (
+        f"Of the paper's {n} values, {counts[INSIDE]} are inside the reproduced interval, "
+        f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run"
+    )
+    for verdict in (UNDEFINED, NO_INTERVAL):
+        if counts[verdict]:
+            text += f", {counts[verdict]} {verdict}"
+    text += "."
     tables = sorted({value.table for value in compared if value.n not in (None, value.n_published)})
-    warning = (
-        f" The number of test items differs from the paper's in: {', '.join(tables)}."
-        if tables
-        else ""
-    )
-    return (
-        f"Of the paper's {len(compared)} values, {counts[INSIDE]} are inside the reproduced interval, "
-        f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run{rest}.{warning}"
-    )
+    if tables:
+        text += f" The number of test items differs from the paper's in: {', '.join(tables)}."
+    return text
 
 
 def to_csv(compared: list[Compared]) -> str:
@@ -185,17 +187,14 @@ def in_tables(compared: list[Compared]) -> list[dict[str, Any]]:
         labels = {row[:2]: row.label for row in SPECS[name].rows}
         blocks = []
         for model, in_block in groupby(in_table, key=attrgetter("model")):
-            by_method = groupby(in_block, key=attrgetter("method"))
-            lines = [
-                {"label": labels[model, key], "cells": [*map(Compared.printed, line)]}
-                for key, line in by_method
-            ]
-            height = sum(
-                2 if any(cell["interval"] for cell in line["cells"]) else 1 for line in lines
-            )
+            lines = []
+            height = 0
+            for method, in_line in groupby(in_block, key=attrgetter("method")):
+                cells = [value.printed() for value in in_line]
+                lines.append({"label": labels[model, method], "cells": cells})
+                height += 2 if any(cell["interval"] for cell in cells) else 1
             blocks.append({"label": MODELS[model], "lines": lines, "height": height})
         titles = [SHORT_TITLES.get(column.key, column.title) for column in columns(name)]
-        tables.append(
-            {"name": layout.DATASET_LABELS.get(name, name), "titles": titles, "blocks": blocks}
-        )
+        label = layout.DATASET_LABELS.get(name, name)
+        tables.append({"name": label, "titles": titles, "blocks": blocks})
     return tables

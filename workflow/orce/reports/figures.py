@@ -1,7 +1,5 @@
 """The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the
-rewards prefer.
-
-A missing or undefined result is named in its picture and does not stop the others.
+rewards prefer. A picture names what is missing or undefined.
 """
 
 import csv
@@ -28,7 +26,7 @@ from orce.artefacts.records import Candidate
 from orce.metrics.summary import Stated, read_stated
 from orce.settings.stage import CellPicture, Pictures
 
-# without dates and versions: equal bytes
+# Without dates and versions, so that equal pictures have equal bytes.
 METADATA = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
 COLUMN, PAGE = 3.3, 6.9  # inches
 BLACK = "#000000"
@@ -37,29 +35,27 @@ QUIET = "#4d4d4d"
 
 
 class Look(NamedTuple):
+    """How a method is drawn. dash: a style of matplotlib's, or lengths of ink and gap in turn."""
+
     color: str
     marker: str
     dash: str | tuple
 
 
 def _looks() -> dict[str, Look]:
-    """The lines of looks.csv; a dash is a style of matplotlib's, or the lengths of ink and gap in
-    turn.
+    """The lines of looks.csv, by method.
 
     The colours are Okabe and Ito's, distinct for any colour vision (Wong, Nature Methods 8, 441,
     2011); marker and dash distinguish them in black and white too.
     """
+    looks = {}
     with open(Path(__file__).with_name("looks.csv"), newline="") as handle:
-        rows = [*csv.DictReader(handle)]
-    dashes = {
-        dash: (0, tuple(map(int, dash.split())))
-        for dash in (row["dash"] for row in rows)
-        if " " in dash
-    }
-    return {
-        row["method"]: Look(row["color"], row["marker"], dashes.get(row["dash"], row["dash"]))
-        for row in rows
-    }
+        for row in csv.DictReader(handle):
+            dash = row["dash"]
+            if " " in dash:
+                dash = (0, tuple(map(int, dash.split())))
+            looks[row["method"]] = Look(row["color"], row["marker"], dash)
+    return looks
 
 
 LOOKS = _looks()
@@ -68,24 +64,25 @@ CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, 
 
 
 def look(method: str) -> Look:
-    """A transferred judge (-from-MODEL) looks like the model's own, and a calibration differs from
-    its method in the dash.
+    """A transferred method (-from-MODEL) looks like the model's own, and a calibrated one has a
+    dash of its calibration.
 
     A method that is not listed has a spare look, chosen by its name and so the same in every
     picture.
     """
     below, _, calibration = method.partition("+")
     name = below.partition("-from-")[0]
-    own = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
-    return own._replace(dash=CALIBRATED.get(calibration, (0, (4, 3)))) if calibration else own
+    usual = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
+    if not calibration:
+        return usual
+    return usual._replace(dash=CALIBRATED.get(calibration, (0, (4, 3))))
 
 
 @cache
 def style() -> matplotlib.RcParams:
     """paper.mplstyle, with the fonts that are installed."""
-    params = matplotlib.rc_params_from_file(
-        Path(__file__).with_name("paper.mplstyle"), use_default_template=False
-    )
+    path = Path(__file__).with_name("paper.mplstyle")
+    params = matplotlib.rc_params_from_file(path, use_default_template=False)
     installed = {font.name for font in fontManager.ttflist}
     params["font.family"] = [name for name in params["font.family"] if name in installed]
     return params
@@ -93,20 +90,22 @@ def style() -> matplotlib.RcParams:
 
 @cache
 def _characters() -> frozenset[int]:
-    fonts = (findfont(FontProperties(family=[name])) for name in style()["font.family"])
-    return frozenset().union(*(get_font(font).get_charmap() for font in fonts))
+    """The code points that the fonts of `style` have."""
+    codes: set[int] = set()
+    for name in style()["font.family"]:
+        codes.update(get_font(findfont(FontProperties(family=[name]))).get_charmap())
+    return frozenset(codes)
 
 
 def drawable(text: str) -> str:
     """The text with [U+6A21] for a character that no font here has."""
-    return "".join(
-        c if c.isspace() or ord(c) in _characters() else f"[U+{ord(c):04X}]" for c in text
-    )
+    known = _characters()
+    return "".join(c if c.isspace() or ord(c) in known else f"[U+{ord(c):04X}]" for c in text)
 
 
 def literal(text: str) -> str:
-    """A label as matplotlib draws it literally: without formulas between dollars, and never hidden
-    from a legend.
+    """A label that matplotlib draws as it is: without formulas between dollars, and shown in a
+    legend even if it begins with an underscore.
     """
     text = drawable(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
@@ -135,7 +134,8 @@ def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path
         with matplotlib.rc_context(style()):
             figure = draw()
             for kind, metadata in METADATA.items():
-                with atomic(path := Path(out, f"{name}.{kind}"), "wb") as handle:
+                path = Path(out, f"{name}.{kind}")
+                with atomic(path, "wb") as handle:
                     figure.savefig(handle, format=kind, metadata=metadata)
                 yield path
 
@@ -166,69 +166,92 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     """
     rows = -(-len(series) // PER_ROW)
     figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
-    figure.suptitle(f"Reliability: {literal(cell.label)}", fontsize=9)
-    panels = figure.subplots(
-        rows, min(PER_ROW, len(series)), sharex=True, sharey=True, squeeze=False
-    ).flatten()
+    figure.suptitle(f"Reliability: {literal(cell.label)}")
+    columns = min(PER_ROW, len(series))
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     captions = [_caption(curve.stated) for curve in series]
     height = max(map(len, captions))
-    for panel, curve, lines in zip(panels, series, captions, strict=False):
-        text = "\n".join(lines + [""] * (height - len(lines)))
-        panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
-        above = {
-            "xytext": (0, 3 + 7.7 * height),
-            "xycoords": "axes fraction",
-            "textcoords": "offset points",
-        }
-        panel.annotate(
-            curve.label, (0.5, 1), **above, ha="center", va="bottom", fontsize=8, fontweight="bold"
-        )
+    for panel, curve, caption in zip(panels, series, captions, strict=False):
+        _write_title(panel, curve.label, caption, height)
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
-            continue
-        panel.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
-        _, count, confidence, accuracy = metrics.reliability_bins(
-            curve.stated.confidence, curve.stated.correct
-        )
-        color = look(curve.method).color
-        area = SMALLEST + LARGEST * count / count.sum()
-        panel.vlines(
-            confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2
-        )
-        panel.scatter(
-            confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3
-        )
-        low, high = wilson_intervals(np.rint(accuracy * count).astype(int), count)
-        panel.vlines(confidence, low, high, color=GREY, linewidth=0.5, zorder=1.5)
+        else:
+            _draw_bins(panel, curve.stated, look(curve.method).color)
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
         panel.remove()
     n = max((len(curve.stated.ids) for curve in series if curve.stated), default=0)
-    gap = Line2D([], [], color=BLACK, linewidth=0, marker="|", markersize=8, label="gap")
-    interval = Line2D(
-        [], [], color=GREY, linewidth=0, marker="|", markersize=8, label="95 % interval"
-    )
-    handles = [Line2D([], [], label="calibrated", **DIAGONAL), gap, interval]
-    for share in (0.1, 0.5, 1.0) if n else ():
-        size = (SMALLEST + LARGEST * share) ** 0.5
-        label = f"{share * n:,.0f} of {n:,} items"
-        circle = {"color": "white", "markerfacecolor": BLACK, "marker": "o", "markersize": size}
-        handles.append(Line2D([], [], linewidth=0, label=label, **circle))
-    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+    figure.legend(handles=_legend_of_bins(n), loc="outside lower center", ncols=6)
     return figure
 
 
-def wilson_intervals(right: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper ends [N] of the 95 % intervals of `right` of `count` items, [N] each."""
-    intervals = [
-        binomtest(int(k), int(n)).proportion_ci(method="wilson")
-        for k, n in zip(right, count, strict=True)
+def _write_title(panel, label: str, caption: list[str], height: int) -> None:
+    """The label in bold above the lines of a caption, and both above a panel. height: the lines of
+    the highest caption.
+    """
+    text = "\n".join(caption + [""] * (height - len(caption)))
+    panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
+    panel.annotate(
+        label,
+        (0.5, 1),
+        xycoords="axes fraction",
+        xytext=(0, 3 + 7.7 * height),
+        textcoords="offset points",
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        fontweight="bold",
+    )
+
+
+def _draw_bins(panel, stated: Stated, color: str) -> None:
+    panel.plot([0, 1], [0, 1], **DIAGONAL, zorder=1)
+    _, count, confidence, accuracy = metrics.reliability_bins(stated.confidence, stated.correct)
+    area = SMALLEST + LARGEST * count / count.sum()
+    panel.vlines(confidence, confidence, accuracy, color=color, linewidth=1.0, alpha=0.75, zorder=2)
+    panel.scatter(
+        confidence, accuracy, s=area, color=color, edgecolor="white", linewidth=0.5, zorder=3
+    )
+    low, high = wilson_intervals(np.rint(accuracy * count).astype(int), count)
+    panel.vlines(confidence, low, high, color=GREY, linewidth=0.5, zorder=1.5)
+
+
+def _legend_of_bins(n: int) -> list[Line2D]:
+    """What `_draw_bins` draws, with circles for shares of n items."""
+    bar = partial(Line2D, [], [], linewidth=0, marker="|", markersize=8)
+    handles = [
+        Line2D([], [], label="calibrated", **DIAGONAL),
+        bar(color=BLACK, label="gap"),
+        bar(color=GREY, label="95 % interval"),
     ]
-    return np.array([i.low for i in intervals]), np.array([i.high for i in intervals])
+    for share in (0.1, 0.5, 1.0) if n else ():
+        handles.append(
+            Line2D(
+                [],
+                [],
+                linewidth=0,
+                label=f"{share * n:,.0f} of {n:,} items",
+                color="white",
+                markerfacecolor=BLACK,
+                marker="o",
+                markersize=(SMALLEST + LARGEST * share) ** 0.5,
+            )
+        )
+    return handles
+
+
+def wilson_intervals(right: np.ndarray, count: np.ndarray) -> np.ndarray:
+    """Lower and upper ends [2, N] of the 95 % intervals of the share of `right` [N] among `count`
+    [N] items.
+    """
+    intervals = []
+    for k, n in zip(right.tolist(), count.tolist(), strict=True):
+        intervals.append(binomtest(k, n).proportion_ci(method="wilson"))
+    return np.reshape(intervals, (-1, 2)).T
 
 
 def _caption(stated: Stated | None) -> list[str]:
@@ -237,16 +260,20 @@ def _caption(stated: Stated | None) -> list[str]:
         return [""]
     n = len(stated.ids)
     both = (stated.confidence, stated.correct)
-    why = metrics.undefined_reason("spearman", *both) if stated.unread != n else ""
-    caveats = [f"{stated.unread} of {n} unread" if stated.unread else "", why]
+    caveats = []
+    if stated.unread:
+        caveats.append(f"{stated.unread} of {n} unread")
+    why = metrics.undefined_reason("spearman", *both)
+    if why and stated.unread != n:
+        caveats.append(why)
     ece = f"ECE {metrics.expected_calibration_error(*both):.3f}"
-    return [ece, *textwrap.wrap("; ".join(filter(None, caveats)), 36)]
+    return [ece, *textwrap.wrap("; ".join(caveats), 36)]
 
 
 # Risk and coverage: all methods of a cell in one pair of axes, with a random and a perfect order
 
-LABEL = 30  # characters of a label for which two columns are wide enough
-# marks a method that judges other answers: its curve may lie below the grey perfect order
+LABEL = 30  # characters of the longest label that leaves room for two columns
+# Marks a method that judges other answers: its curve may lie below the grey perfect order.
 OTHER = "\u2020"
 BAND = "95 % of random orders"
 
@@ -259,59 +286,67 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
     """
     figure = Figure()
     axes = figure.subplots()
-    axes.set(
-        xlim=(0, 1),
-        ylim=(0, 1),
-        xlabel="Coverage",
-        ylabel="Risk (error rate)",
-        title=literal(cell.label),
-    )
+    axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)")
+    axes.set_title(literal(cell.label))
     read = [(curve, curve.stated) for curve in series if curve.stated]
     title = "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
-        for name, order, dash in (
-            ("Random", 0 * usual.correct, (0, (1, 1))),
-            ("Perfect", usual.correct, "-"),
-        ):
-            coverage, risk = metrics.risk_coverage_curve(order, usual.correct)
-            label = f"{name} order {risk.mean():.3f}"
-            axes.plot(
-                coverage, risk, linestyle=dash, label=label, color=GREY, linewidth=0.8, zorder=1.5
-            )
-        low, high = random_band(usual.correct)
-        axes.fill_between(coverage, low, high, color=GREY, alpha=0.2, linewidth=0, label=BAND)
+        _draw_orders(axes, usual.correct)
     else:
         _say(axes, "no confidences")
     for number, (curve, stated) in enumerate(read):
-        (color, marker, dash) = look(curve.method)
-        n = len(stated.ids)
-        other = OTHER if usual and stated.answers != usual.answers else ""
-        unread = f" ({stated.unread} unread)" if stated.unread else ""
-        label = (
-            f"{curve.label}{other} {metrics.aurc(stated.confidence, stated.correct):.3f}{unread}"
-        )
-        # Marks of different methods are at different coverages, so that one curve does not hide
-        # another's.
-        at = np.unique(
-            (n * (np.arange(4) + 0.35 + 0.08 * number) / 4).astype(int).clip(0, n - 1)
-        ).tolist()
-        marks = {"marker": marker, "markevery": at, "markersize": 3.8, "markeredgewidth": 0}
-        above = 3 if curve.method.startswith("orce") else 2
-        curve = metrics.risk_coverage_curve(stated.confidence, stated.correct)
-        axes.plot(*curve, color=color, linestyle=dash, label=label, zorder=above, **marks)
-        if other:
-            perfect = metrics.risk_coverage_curve(stated.correct, stated.correct)
-            axes.plot(*perfect, color=color, linewidth=0.5, zorder=1.5)
+        is_other = usual is not None and stated.answers != usual.answers
+        _draw_curve(axes, curve, stated, number, is_other)
+        if is_other:
             title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
-    if absent := [curve.label for curve in series if curve.stated is None]:
+    absent = [curve.label for curve in series if curve.stated is None]
+    if absent:
         axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
-    columns = 2 if max(map(len, axes.get_legend_handles_labels()[1]), default=0) <= LABEL else 1
+    labels = axes.get_legend_handles_labels()[1]
+    columns = 2 if max(map(len, labels), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))
-    figure.legend(
-        loc="outside lower center", ncols=columns, columnspacing=1.0, title=title, title_fontsize=7
-    )
+    figure.legend(loc="outside lower center", ncols=columns, columnspacing=1.0, title=title)
     return figure
+
+
+def _draw_orders(axes, correct: np.ndarray) -> None:
+    """The curves of a random and of a perfect order, and the band of random orders."""
+    line = partial(axes.plot, color=GREY, linewidth=0.8, zorder=1.5)
+    coverage, risk = metrics.risk_coverage_curve(0 * correct, correct)
+    line(coverage, risk, linestyle=(0, (1, 1)), label=f"Random order {risk.mean():.3f}")
+    _, risk = metrics.risk_coverage_curve(correct, correct)
+    line(coverage, risk, linestyle="-", label=f"Perfect order {risk.mean():.3f}")
+    low, high = random_band(correct)
+    axes.fill_between(coverage, low, high, color=GREY, alpha=0.2, linewidth=0, label=BAND)
+
+
+def _draw_curve(axes, curve: Series, stated: Stated, number: int, is_other: bool) -> None:
+    """A method's curve, the `number`-th of the picture. is_other: whether it judges other answers
+    than most; its perfect order is then drawn too.
+    """
+    color, marker, dash = look(curve.method)
+    aurc = metrics.aurc(stated.confidence, stated.correct)
+    unread = f" ({stated.unread} unread)" if stated.unread else ""
+    label = f"{curve.label}{OTHER * is_other} {aurc:.3f}{unread}"
+    # Markers of different methods are at different coverages, so that no curve hides another's.
+    n = len(stated.ids)
+    at = n * (np.arange(4) + 0.35 + 0.08 * number) / 4
+    at = np.unique(at.astype(int).clip(0, n - 1)).tolist()
+    axes.plot(
+        *metrics.risk_coverage_curve(stated.confidence, stated.correct),
+        color=color,
+        linestyle=dash,
+        label=label,
+        zorder=3 if curve.method.startswith("orce") else 2,
+        marker=marker,
+        markevery=at,
+        markersize=3.8,
+        markeredgewidth=0,
+    )
+    if is_other:
+        perfect = metrics.risk_coverage_curve(stated.correct, stated.correct)
+        axes.plot(*perfect, color=color, linewidth=0.5, zorder=1.5)
 
 
 def random_band(correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -326,16 +361,14 @@ def random_band(correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def most_judged(stated: list[Stated]) -> Stated:
-    """Confidences in the answers that most methods share: the random and the perfect order are
-    drawn for them.
-    """
+    """The first confidences in the answers that most methods share."""
     counts = Counter(tuple(method.answers) for method in stated)
     return max(stated, key=lambda method: counts[tuple(method.answers)])
 
 
 # What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank,
 # so that the numeric ranking difference (NRD) cannot distinguish them, although only one improves
-# the order of the whole set. (a), (b): a synthetic reference set, ten steps of kappa with
+# the order of the whole set. (a), (b): a synthetic reference set, nine steps of kappa with
 # confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
 
 KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
@@ -343,6 +376,7 @@ CONFIDENCE = np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8])
 NEW_KAPPA = 0.45
 CANDIDATES = {"a": 0.25, "b": 0.55}
 PERCENTS = np.arange(101) / 100
+STEPS = {"linewidth": 1, "drawstyle": "steps-mid"}  # of a curve over PERCENTS
 
 
 def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
@@ -359,25 +393,7 @@ def draw_reward(cell: CellPicture | None, results: Path) -> Figure:
     example, run = (
         [figure.add_subplot(grid[row, column]) for row in range(2)] for column in (1, 2)
     )
-    reference.set(
-        xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$"
-    )
-    reference.set_title("(a) Two candidates for one answer")
-    reference.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
-    reference.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
-    example[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
-    _curves(example, CONFIDENCE, KAPPA, NEW_KAPPA, color=BLACK)
-    for name, value in CANDIDATES.items():
-        (color, marker, _) = LOOKS[f"candidate {name}"]
-        at = np.array([value])
-        (sc,), (nrd,) = both_rewards(CONFIDENCE, KAPPA, at, NEW_KAPPA)
-        label = f"$c^{{({name})}}={value}$: NRD {nrd:+.0f}, SC {sc:+.4f}".replace("-", "−")
-        reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)
-        example[0].plot(at, 1000 * sc, marker=marker, color=color, markersize=5)
-        example[1].plot(at, nrd, marker=marker, color=color, markersize=5)
-    reference.legend(
-        loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0
-    )
+    _draw_example(reference, example)
     _draw_run(run, cell, results)
     for sc, nrd in (example, run):
         sc.set_ylabel(r"SC $\times\,10^{3}$")
@@ -386,37 +402,55 @@ def draw_reward(cell: CellPicture | None, results: Path) -> Figure:
         nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
         for panel in (sc, nrd):
             panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-            panel.yaxis.set_major_locator(
-                matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
-            )
+            ticks = matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
+            panel.yaxis.set_major_locator(ticks)
     figure.align_labels()
     return figure
 
 
+def _draw_example(reference, panels: list) -> None:
+    """(a): the reference set with two candidates. (b): both rewards of every candidate."""
+    reference.set(
+        xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$"
+    )
+    reference.set_title("(a) Two candidates for one answer")
+    reference.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
+    reference.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
+    panels[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
+    plot = partial(_plot_rewards, panels, CONFIDENCE, KAPPA, NEW_KAPPA)
+    plot(PERCENTS, color=BLACK, **STEPS)
+    for name, value in CANDIDATES.items():
+        color, marker, _ = LOOKS[f"candidate {name}"]
+        at = np.array([value])
+        (sc,), (nrd,) = both_rewards(CONFIDENCE, KAPPA, at, NEW_KAPPA)
+        label = f"$c^{{({name})}}={value}$: NRD {nrd:+.0f}, SC {sc:+.4f}".replace("-", "−")
+        reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)
+        plot(at, marker=marker, color=color, markersize=5)
+    reference.legend(
+        loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0
+    )
+
+
 def _draw_run(panels: list, cell: CellPicture | None, results: Path) -> None:
-    path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
+    """(c): the rewards of a run's candidates at its lowest, its middle and its highest kappa."""
     panels[0].set_title(f"(c) {literal(cell.label)}" if cell else "(c) Candidates of a run")
+    path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
     if path is None or not path.exists():
         for panel in panels:
             _say(panel, "no candidates" if path is None else f"no {path.name}")
         return
     records = store.records(path, Candidate)
-    stated, kappa = (
-        np.array([getattr(row, name) for row in records], dtype=float)
-        for name in ("stated", "kappa")
-    )
+    stated = np.array([record.stated for record in records], dtype=float)
+    kappa = np.array([record.kappa for record in records], dtype=float)
     distinct = np.unique(kappa)
-    for value, name in zip(
-        np.unique(distinct[[0, len(distinct) // 2, -1]]), ("low", "middle", "high"), strict=False
-    ):
+    values = np.unique(distinct[[0, len(distinct) // 2, -1]])
+    for value, name in zip(values, ("low", "middle", "high"), strict=False):
         color, marker, dash = LOOKS[f"{name} kappa"]
         marks = {"color": color, "marker": marker, "markersize": 3.5}
         drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
-        _curves(panels, stated, kappa, value, color=color, linestyle=dash)
-        for panel, scale, rewarded in zip(
-            panels, (1000, 1), both_rewards(stated, kappa, drawn, value), strict=True
-        ):
-            panel.plot(drawn, scale * rewarded, linestyle="", clip_on=False, zorder=3, **marks)
+        plot = partial(_plot_rewards, panels, stated, kappa, value)
+        plot(PERCENTS, color=color, linestyle=dash, **STEPS)
+        plot(drawn, linestyle="", clip_on=False, zorder=3, **marks)
         panels[1].plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **marks)
     panels[1].legend(
         loc="upper center",
@@ -427,9 +461,10 @@ def _draw_run(panels: list, cell: CellPicture | None, results: Path) -> None:
     )
 
 
-def _curves(panels: list, stated: np.ndarray, kappa: np.ndarray, value: float, **line) -> None:
-    """Draw SC, in thousandths, and NRD of every percent beside a reference set."""
-    for panel, scale, curve in zip(
-        panels, (1000, 1), both_rewards(stated, kappa, PERCENTS, value), strict=True
-    ):
-        panel.plot(PERCENTS, scale * curve, linewidth=1, drawstyle="steps-mid", **line)
+def _plot_rewards(panels: list, stated, kappas, kappa: float, candidates, **line) -> None:
+    """SC, in thousandths, in the upper panel and NRD in the lower one, of candidate confidences for
+    an answer with this kappa. stated, kappas: the reference set.
+    """
+    sc, nrd = both_rewards(stated, kappas, candidates, kappa)
+    panels[0].plot(candidates, 1000 * sc, **line)
+    panels[1].plot(candidates, nrd, **line)

@@ -11,18 +11,17 @@ from orce.artefacts import store
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import signs
-from orce.metrics.signs import COLLAPSED, UNREAD
+from orce.metrics.summary import CORRELATIONS
 
-CORRELATIONS = ("spearman", "spearman_surrogate")
-READINGS = ("mean", "stated")  # beside the configured one
+READINGS = ("mean", "stated")  # of a confidence LLM's distribution, beside the configured one
 
 
 @dataclass(frozen=True)
 class CellMetrics:
-    """values: of each metric, of a correlation its rho, and of `spearman` also as its columns rho
-    and p; None where it is undefined. mean, stated: the same items by the mean of each
-    distribution, and by what the model states where `readout` is the mean. The rest as in
-    metrics.json.
+    """The metrics of a row. values: each metric by name, None where it is undefined; a correlation
+    has its rho, and `spearman` the two columns `rho` and `p` as well. mean, stated: the same items
+    by the mean of each distribution, and by what the model states where `readout` is the mean. The
+    rest as in metrics.json.
     """
 
     path: str
@@ -48,28 +47,32 @@ class CellMetrics:
         `path` for another.
         """
         try:
-            values = {
-                name: value
-                for name, value in written.items()
-                if isinstance(value, int | float | None)
-            }
-            values |= {name: written[name]["rho"] for name in CORRELATIONS if written.get(name)}
-            spearman = written.get("spearman") or {}
-            values |= {name: spearman[name] for name in ("rho", "p") if name in spearman}
-            readings = {name: written.get(name) for name in READINGS}
-            own = {"path": path, "values": values, "log10_p": spearman.get("log10_p")}
-            metrics = msgspec.convert(written | own | dict.fromkeys(READINGS), cls)
-            absent = {**dict.fromkeys(READINGS), "n_distinct": None}
-            others = {
-                name: cls.of(path, written | absent | reading)
-                for name, reading in readings.items()
-                if reading
-            }
-            return replace(metrics, **others)
+            alone = written | dict.fromkeys(READINGS)
+            readings = {}
+            for name in READINGS:
+                if written.get(name):
+                    reading = alone | {"n_distinct": None} | written[name]
+                    readings[name] = cls._read(path, reading)
+            return replace(cls._read(path, alone), **readings)
         except (AttributeError, KeyError, TypeError, msgspec.ValidationError) as error:
             raise BadInput(
                 f"{path}: not as the step evaluate writes it ({error}); {store.remake_hint(path)}"
             ) from None
+
+    @classmethod
+    def _read(cls, path: str, written: dict[str, Any]) -> Self:
+        """The metrics of one reading."""
+        values = {}
+        for name, value in written.items():
+            if isinstance(value, int | float | None):
+                values[name] = value
+        for name in CORRELATIONS:
+            if written.get(name):
+                values[name] = written[name]["rho"]
+        spearman = written.get("spearman") or {}
+        values |= {name: spearman[name] for name in ("rho", "p") if name in spearman}
+        fields = {"path": path, "values": values, "log10_p": spearman.get("log10_p")}
+        return msgspec.convert(written | fields, cls)
 
     def value(self, key: str) -> float | None:
         """The number of a table's column. Raises BadInput for a missing one."""
@@ -80,9 +83,18 @@ class CellMetrics:
     @property
     def collapse(self) -> str | None:
         """Why the confidences say no more than a constant would, if so."""
-        return signs.collapse(
-            self.n_distinct, self.values.get("brier"), self.values.get("accuracy")
-        )
+        values = self.values
+        return signs.collapse(self.n_distinct, values.get("brier"), values.get("accuracy"))
+
+    @property
+    def mostly_unread(self) -> bool:
+        """Whether too many confidences took the default for the row to be ranked."""
+        return signs.mostly_unread(self.n_unparsed["confidence"], self.n)
+
+    @property
+    def sign(self) -> str:
+        """The dagger and double dagger of a row that is not ranked; empty for one that is."""
+        return signs.UNREAD * self.mostly_unread + signs.COLLAPSED * bool(self.collapse)
 
     def interval(self, key: str) -> tuple[float, float] | None:
         """The bootstrap interval of a column's number, if there is one."""
@@ -111,9 +123,3 @@ def read_metrics(path: str | Path) -> CellMetrics:
 def read_all(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:
     """The metrics in files, by path. Raises BadInput naming a missing or broken one."""
     return {str(path): read_metrics(path) for path in paths}
-
-
-def signs_of(metrics: CellMetrics) -> list[str]:
-    """The signs of a row that is not ranked."""
-    unread = signs.mostly_unread(metrics.n_unparsed["confidence"], metrics.n)
-    return [*([UNREAD] if unread else []), *([COLLAPSED] if metrics.collapse else [])]

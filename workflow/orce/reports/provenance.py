@@ -25,16 +25,18 @@ PACKAGES = (
 def provenance_of(
     options: dict[str, Any], manifests: dict[str, dict[str, Any]], confidences: str
 ) -> dict[str, Any]:
-    """The record in a metrics.json of how its numbers were made: `config_digest` is of the
-    settings, costs are of the inputs.
+    """The record in a metrics.json of how its numbers were made.
 
-    options: the settings; manifests: of the inputs, by path; confidences: the digest of that file.
+    options: the settings; manifests: of the inputs, by path; confidences: the SHA-256 of that file.
+    seconds and gpu_seconds: what the inputs cost. left_out: the request fields that a server
+    refused.
     """
     costs = [manifest.get("cost", {}) for manifest in manifests.values()]
-    # request fields that a server refused, and its engine then left out
+    seconds = [cost.get("seconds", 0) for cost in costs]
+    gpu_seconds = [cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs]
     left_out: set[str] = set()
-    for facts in manifests.values():
-        left_out.update(facts.get("spent", {}).get("left_out", []))
+    for manifest in manifests.values():
+        left_out.update(manifest.get("spent", {}).get("left_out", []))
     return {
         "settings": options,
         "config_digest": digest(options),
@@ -43,10 +45,8 @@ def provenance_of(
         "processor": processor(),
         "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
         "confidences_sha256": confidences,
-        "seconds": round(sum(cost.get("seconds", 0) for cost in costs), 1),
-        "gpu_seconds": round(
-            sum(cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs), 1
-        ),
+        "seconds": round(sum(seconds), 1),
+        "gpu_seconds": round(sum(gpu_seconds), 1),
         "left_out": sorted(left_out),
     }
 
@@ -62,17 +62,10 @@ def versions() -> dict[str, str]:
 
 def commit() -> str | None:
     """Commit of the checkout, with "-dirty" if it has changes; None outside a checkout."""
-    describe = [
-        "git",
-        "-C",
-        str(Path(__file__).parent),
-        "describe",
-        "--always",
-        "--dirty",
-        "--abbrev=40",
-    ]
-    with contextlib.suppress(FileNotFoundError):
-        return (
-            subprocess.run(describe, check=False, capture_output=True, text=True).stdout.strip()
-            or None
-        )
+    describe = ["git", "describe", "--always", "--dirty", "--abbrev=40"]
+    here = Path(__file__).parent
+    try:
+        done = subprocess.run(describe, cwd=here, check=False, capture_output=True, text=True)
+    except FileNotFoundError:  # git is not installed
+        return None
+    return done.stdout.strip() or None

@@ -7,21 +7,23 @@ from pathlib import Path
 from orce.config import layout
 from orce.metrics.definitions import SO_FAR
 from orce.metrics.signs import COLLAPSED, UNREAD
-from orce.reports.metrics_file import CellMetrics, signs_of
+from orce.reports.metrics_file import CellMetrics
 
 LINE = "  {:<24}" + "{:>10}" * len(SO_FAR) + "{:>8}"
 MEANINGS = {
-    COLLAPSED: "fewer than three distinct confidences, or a Brier score above that of the best constant",
+    COLLAPSED: (
+        "fewer than three distinct confidences, or a Brier score above that of the best constant"
+    ),
     UNREAD: "more than a tenth of the confidences could not be read",
 }
 ORDER = (*layout.KINDS["main"], *layout.KINDS["ablation"])
 
 
 def rows_so_far(cell: Path) -> list[str]:
-    """The text of a folder results/DATASET/MODEL: a line for each method with a metrics.json; [] if
-    there is none.
+    """The lines of text for a folder results/DATASET/MODEL: one for each method with a
+    metrics.json; [] if there is none.
 
-    Methods stand in the order of the paper's tables, the configuration's own after them. Damaged
+    Methods are in the order of the paper's tables, the configuration's own after them. Damaged
     files are left out: the stages that need them say so.
     """
     rows = []
@@ -34,18 +36,20 @@ def rows_so_far(cell: Path) -> list[str]:
     rows.sort(key=lambda row: _place(row[0]))
     n = max(metrics.n for _, metrics in rows)
     title = f"{cell.parent.name}, {cell.name}, {n} test questions"
-    if readouts := {metrics.readout for _, metrics in rows if metrics.readout}:
+    readouts = {metrics.readout for _, metrics in rows if metrics.readout}
+    if readouts:
         title += f"; confidence LLMs read by the {' or '.join(sorted(readouts))}"
     lines = [title, LINE.format("", *SO_FAR, "unread")]
-    signs = []
+    signs = ""
     for method, metrics in rows:
-        numbers = [metrics.values.get(key) for key in SO_FAR]
-        shown = ["-" if value is None else f"{value:.3f}" for value in numbers]
-        own = signs_of(metrics)
-        signs += own
-        name = " ".join([method, *own])
-        lines.append(LINE.format(name, *shown, metrics.n_unparsed["confidence"]))
-    lines += [f"  {sign} {meaning}" for sign, meaning in MEANINGS.items() if sign in signs]
+        signs += metrics.sign
+        name = " ".join([method, *metrics.sign])
+        values = [metrics.values.get(key) for key in SO_FAR]
+        numbers = ["-" if value is None else f"{value:.3f}" for value in values]
+        lines.append(LINE.format(name, *numbers, metrics.n_unparsed["confidence"]))
+    for sign, meaning in MEANINGS.items():
+        if sign in signs:
+            lines.append(f"  {sign} {meaning}")
     return lines
 
 
