@@ -25,7 +25,8 @@ def as_finite(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if np.ma.isMaskedArray(values):
         raise ValueError(f"{name} is a masked array; leave its masked items out first")
     if isinstance(values, Iterable) and not hasattr(values, "__array__"):
-        values = list(values)  # numpy takes an iterator, or a mapping's values, for one object
+        # numpy takes an iterator, or a mapping's values, for a single object.
+        values = np.array(list(values))
     array = np.asarray(values)
     if array.dtype == object and array.ndim == 1:
         # pandas.NA has no float; compared by name, as pandas need not be installed

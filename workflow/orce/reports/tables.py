@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from statistics import median, mode
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jinja2
 from msgspec import structs
@@ -444,7 +444,7 @@ def tex_escape(text: str) -> str:
 
 def render_template(template: str, **values) -> str:
     """A template of LaTeX, or of a page that needs no network and escapes what it prints."""
-    signs = TEX_SIGNS if template.endswith(".tex.j2") else {"autoescape": True}
+    signs: dict[str, Any] = TEX_SIGNS if template.endswith(".tex.j2") else {"autoescape": True}
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
