@@ -247,7 +247,8 @@ LABELS = {  # rows of the tables
 
 
 def _fits_candidates(rewards, arguments: tuple) -> bool:
-    return np.shape(rewards) == np.shape(arguments[2]) and bool(np.isfinite(rewards).all())
+    confidence = arguments[2]
+    return np.shape(rewards) == np.shape(confidence) and bool(np.isfinite(rewards).all())
 
 
 CONTRACT = Contract(

@@ -96,7 +96,10 @@ class Elicitation:
         unread = [i for i, record in enumerate(records) if record.retried]
         if not unread:
             return records
-        longer = [self.again(prompts[i], texts[i], items[i][0]) for i in unread]
+        longer = []
+        for i in unread:
+            example, _ = items[i]
+            longer.append(self.again(prompts[i], texts[i], example))
         replies = self.generate(engine, longer, self.second_budget, [items[i] for i in unread])
         for i, reply in zip(unread, replies, strict=True):
             if self.method.ask:

@@ -25,7 +25,10 @@ def run(
     except Exception as error:
         raise_refusal(error, "model", hub, revision)
         raise
-    sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir()) if path.is_file()}
+    sizes = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_file():
+            sizes[path.name] = path.stat().st_size
     if not any(name.endswith(".safetensors") for name in sizes):
         raise BadInput(
             f"{hub}, revision {revision or 'main'}: no weights as safetensors, in the cache or on the hub"

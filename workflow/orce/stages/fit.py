@@ -237,7 +237,9 @@ def read_features(
     """{position: [n, layers, size]} of the items with these (split, id)."""
     stacked = {}
     for path in paths:
-        rows = {(row["split"], row["id"]): row for row in store.read(path, ("id", "split"))}
+        rows = {}
+        for row in store.read(path, ("id", "split")):
+            rows[row["split"], row["id"]] = row
         for position in positions:
             if PLACES[position] != Path(path).stem:
                 continue

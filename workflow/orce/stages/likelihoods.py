@@ -72,11 +72,10 @@ def score(chunk: list[tuple[Example, Tested]], scorer, settings: LikelihoodsSett
     greedy = settings.scored == "greedy"
     prompts = [stages.answer_prompt(task, example, settings) for example, _ in chunk]
     replies = [[record.greedy.raw] if greedy else record.raw for _, record in chunk]
+    scored = scorer.logprobs(prompts, replies)
     records = []
-    for (example, _), texts, scored in zip(
-        chunk, replies, scorer.logprobs(prompts, replies), strict=True
-    ):
-        pairs = zip(texts, scored, strict=True)
+    for (example, _), texts, of_texts in zip(chunk, replies, scored, strict=True):
+        pairs = zip(texts, of_texts, strict=True)
         logprobs = [round_logprobs(text, of_text, scorer) for text, of_text in pairs]
         kept = {"logprobs": logprobs[0]} if greedy else {"sample_logprobs": logprobs}
         records.append({"id": example["id"]} | kept)
@@ -118,7 +117,10 @@ def p_true_prompt(task: Task, example: Example, record: Tested) -> Messages:
     alike: dict[Any, list[str]] = {}  # by meaning
     for meaning, text in zip(meanings, texts, strict=True):
         alike.setdefault(meaning, []).append(text)
-    frequency = {max(same, key=same.count): len(same) for same in alike.values()}
+    frequency = {}
+    for same in alike.values():
+        idea = max(same, key=same.count)
+        frequency[idea] = len(same)
     ideas = sorted(frequency, key=lambda idea: (-frequency[idea], texts.index(idea)))
     answer = task.display(record.greedy.answer, example)
     question = render("p_true", question=task.question(example), ideas=ideas, answer=answer)

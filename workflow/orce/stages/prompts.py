@@ -89,7 +89,8 @@ def describe_first(example: Example) -> str:
     options = example["choices"] if isinstance(example["choices"], list) else []
     texts = []
     for value in right if isinstance(right, list) else [right]:
-        texts.append("; ".join(map(str, value)) if isinstance(value, list) else str(value))
+        parts = value if isinstance(value, list) else [value]
+        texts.append("; ".join(map(str, parts)))
     for letter, option in choice.with_letters(options):
         if letter == right:
             texts = [f"{letter}. {option}"]
@@ -116,11 +117,12 @@ def count_repeats(examples: list[Example], task: tasks.Task) -> str:
     if not again:
         return ""
     counted = f"{len(again)} of {len(examples)} questions repeat an earlier one"
-    clash = [(old["id"], new["id"]) for old, new in again if old["reference"] != new["reference"]]
-    if not clash:
+    clashes = [(old, new) for old, new in again if old["reference"] != new["reference"]]
+    if not clashes:
         return counted
-    old, new = clash[0]
-    return f"{counted}, {len(clash)} of them with another right answer, as {old!r} and {new!r}"
+    old, new = clashes[0]
+    example = f"{old['id']!r} and {new['id']!r}"
+    return f"{counted}, {len(clashes)} of them with another right answer, as {example}"
 
 
 def count_blank_options(examples: list[Example]) -> str:

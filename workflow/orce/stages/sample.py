@@ -117,10 +117,9 @@ def make_sample(
             returned = f"extract returned {answer!r} for id {example['id']!r}"
             raise BadInput(f"{settings.task}: {returned}; expected a text, or None")
         reading = Greedy.of(answer, text, task.score(answer, example))
+        reading = replace(reading, read_by=read_by(answer))
         logprobs = getattr(text, "logprobs", None)  # of a greedy text, where a server gave them
-        return replace(
-            reading, read_by=read_by(answer), logprobs=UNSET if logprobs is None else logprobs
-        )
+        return reading if logprobs is None else replace(reading, logprobs=logprobs)
 
     readings = [read(text) for text in texts]
     return Sample(

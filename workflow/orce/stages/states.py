@@ -79,8 +79,9 @@ def encode_chunk(
         positions = ("question", "answer")
         prompts = [stages.answer_prompt(task, example, settings) for _, example, _ in chunk]
         replies = [reply.raw for _, _, reply in chunk]
+    read = encoder.states(prompts, replies)
     records = []
-    for (split, example, _), states in zip(chunk, encoder.states(prompts, replies), strict=True):
+    for (split, example, _), states in zip(chunk, read, strict=True):
         record: dict[str, Any] = {"id": example["id"], "split": split}
         # at the end of the prompt and, after it, at the end of the reply
         for position, layers in zip(positions, states, strict=False):

@@ -52,8 +52,8 @@ def run(
         if not defined:
             undefined = f"{metric} is undefined in every trial"
             raise BadInput(f"{cell}: {undefined}; use a larger validation split")
-        # an undefined trial is as bad as the worst of its cell
-        cells[cell] = {trial: min(value, max(defined)) for trial, value in values.items()}
+        worst = max(defined)  # of an undefined trial too
+        cells[cell] = {trial: min(value, worst) for trial, value in values.items()}
     means = {}
     for trial in settings.trials:
         means[trial] = np.mean([values[trial] for values in cells.values()])
