@@ -45,7 +45,7 @@ def run(options) -> Iterator[Timed]:
         yield side_by_side(f"DPO, {title}; TRL", packed, plain, options.repeats)
 
 
-def job(options) -> TrainingJob:
+def settings(options) -> dict:
     """Settings of a training step as the workflow makes them; no dropout, so that both sides compute the same."""
     targets = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
     lora = {"r": 16, "alpha": 32, "dropout": 0.0, "target_modules": targets, "last_layers": None}
@@ -55,8 +55,11 @@ def job(options) -> TrainingJob:
         "warmup_ratio": 0.0, "scheduler": "constant", "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     }  # fmt: skip
     training = {"method": "lora", "lora": lora, "checkpointing": False, "save_steps": 100}
-    settings = {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
-    return parse_training_job(settings)
+    return {"label": "benchmark", "model": model, "training": training, "stage": stage, "seed": 0}
+
+
+def job(options) -> TrainingJob:
+    return parse_training_job(settings(options))
 
 
 def adapted(options):
