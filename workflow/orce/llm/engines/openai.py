@@ -487,7 +487,11 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
     with concurrent.futures.ThreadPoolExecutor(max_workers=1) as thread:
         thread.submit(int).result()  # a thread that a signal finds half started is not waited for
         try:
-            return thread.submit(asyncio.run, cancellable()).result()
+            outcome = thread.submit(asyncio.run, cancellable())
+            # by the second: a signal that comes just as a wait begins is seen at its end
+            while not concurrent.futures.wait([outcome], timeout=1).done:
+                pass
+            return outcome.result()
         except (KeyboardInterrupt, SystemExit):
             interrupted.set()  # before the look at `started`: the thread looks the other way round
             if started.done():
