@@ -177,7 +177,8 @@ class Engine:
         written = [text for row in texts for text in row if text.strip()]
         if "logprobs" in common and written and all(text.logprobs is None for text in written):
             self._leave_out("logprobs")
-        return [[*row] * (n // samples) for row in texts]
+        copies = n if temperature == 0 else 1
+        return [[*row] * copies for row in texts]
 
     def _fields(self, temperature: float, top_p: float) -> dict[str, Any]:
         """The fields that all requests of a call have."""
