@@ -241,6 +241,11 @@ def test_nonsense_in_place_of_counts_is_no_count(usage, run):
     assert replies.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
 
 
+def test_what_a_choice_has_in_place_of_an_answer_is_its_own_in_whatever_order_choices_come():
+    choices = [choice("Rome", index=1), choice("", index=0, reasoning="Rome?")]
+    assert [text.instead for text in replies.texts_of({"choices": choices})] == ["thoughts", None]
+
+
 WRONG = {
     "models.small.api: says how a server is asked": lambda c: c["models"]["small"].update(api={"logprobs": True}),
     "is on a server; or ask that for log-probabilities: models.api.api.logprobs: true": lambda c: c["tables"]["towns"].update(
