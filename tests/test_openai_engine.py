@@ -439,6 +439,15 @@ def test_the_address_of_a_server_may_be_its_whole_endpoint(ending):
         assert engine.generate([TOWN], 1, 0.7, 50, [1]) == [["Rome"]]
 
 
+@pytest.mark.parametrize("ending", ["", "/", "/v1/models", "/v1/completions"])
+def test_an_address_that_is_no_endpoint_is_said_to_end_otherwise(ending):
+    with Serving(fixed({"content": "Rome"})) as server:
+        address = server.address.removesuffix("/v1") + ending
+        engine = openai.load({"source": {"server": address, "model": "m"}})
+        with pytest.raises(BadInput, match="refuses the request: 404 .*; an address mostly ends with /v1$"):
+            engine.generate([TOWN], 1, 0.7, 50, [1])
+
+
 def test_a_server_is_asked_from_within_a_running_event_loop():
     """As a cell of a notebook, or a handler of an asynchronous web service, calls it."""
 

@@ -432,7 +432,9 @@ class Engine:
         if (status not in TEMPORARY and status < 500) or code == "insufficient_quota":
             if self._learn(sent, status, reason, parameter):
                 return Learnt()
-            return BadInput(f"{self.server} refuses the request: {status} {reason}")
+            is_usual = re.search(rf"/v\d\w*{ENDPOINT}\Z", self.url)
+            ending = "; an address mostly ends with /v1" if status == 404 and not is_usual else ""
+            return BadInput(f"{self.server} refuses the request: {status} {reason}{ending}")
         wait = seconds_of(response.headers.get("Retry-After"))
         if wait > LONGEST_WAIT:
             asked = f"it asks to wait {wait:.6g} s, so run again after that"
