@@ -217,8 +217,9 @@ def model_settings(
     from orce.llm import language_model
 
     recorded: dict[str, Any] = {}
-    if folder is not None:
-        recorded = store.manifest_facts(folder).get("settings", {}).get("model", {})
+    if folder is not None and (folder / "manifest.json").exists():
+        facts = store.read_manifest(folder / "manifest.json")
+        recorded = facts.get("settings", {}).get("model", {})
     device = language_model.device_or_free(device)
     if base or folder is None:
         source = as_source(str(base))
