@@ -843,8 +843,8 @@ def ranges_of_seeds(levels: Table) -> Iterator[str]:
 # What a sentence says of the numbers in it
 
 HEADLINE = (
-    "In most experiments DPO improved the ranking by the stated confidence, and hardly that by the mean of the distribution. "
-    "Where DPO's reward was computed from such means, which have no ties, no gain was shown."
+    "In most experiments DPO improved how the stated confidence ranks, and hardly how the mean of the distribution does. "
+    "With DPO's reward computed from means instead, which have no ties, no gain was shown."
 )
 TOLD_ON = ("README.md", "evidence.md", "real-questions.md", "smollm2.md")
 JUDGED = ("laboratory-contrasts", "smollm2-arms-contrasts")
