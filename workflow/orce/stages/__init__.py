@@ -352,14 +352,14 @@ def read_tested(prompts: str, samples: str, split: str = "test") -> list[tuple[E
     """
     greedy = {}
     for record in store.records(samples, Sample):
-        if record.greedy is not UNSET:
-            greedy[record.key] = cast(Tested, record)
+        if record.split == split and record.greedy is not UNSET:
+            greedy[record.id] = cast(Tested, record)
     pairs = []
     for example in read_prompts(prompts):
         name = example["id"]
-        if (split, name) not in greedy:
+        if name not in greedy:
             raise BadInput(f"{samples}: no greedy answer for {split} id {name!r}; sample it again")
-        pairs.append((example, greedy[split, name]))
+        pairs.append((example, greedy[name]))
     return pairs
 
 
