@@ -256,6 +256,10 @@ def test_the_page_has_the_ratios_of_the_record_and_says_why_one_is_below_one():
     assert all("since" in line for line, ratio in zip(lines, shown, strict=True) if float(ratio[:4]) < 1)
     seconds = np.median(record["dry-run"]["rows"][0]["ours_cpu"])
     assert f"| {seconds:.1f} CPU-s |" in page
+    took = [f"{np.median(row['ours_cpu']):.2g}" for row in record["growth"]["rows"]]
+    of_stage = [took[place:9:3] for place in range(3)]  # of surrogate, pairs and evaluate, by the number of rows
+    for first, second, third in [*of_stage, took[9:]]:
+        assert f"{first}, {second} and {third} s" in " ".join(page.split())
 
 
 @pytest.mark.slow

@@ -759,9 +759,9 @@ def test_the_decision_page_says_what_the_stored_tables_say():
     assert len(spoken) > 10 and means[spoken].max() < means["likelihood"] < means["sequence_probability"]
     rows = ("sequence_probability", "agreement", "likelihood", "probe")
     of_facts = {row: facts[row, "qa-wikidata"] for row in rows}
-    assert "`likelihood`, is at chance. The product is the best method without graded questions" in page
+    assert "`likelihood`, is at chance. There the product is the best method without graded questions" in page
     assert abs(of_facts["likelihood"] - 0.5) < 0.05 and of_facts["agreement"] < of_facts["sequence_probability"]
-    assert "a `probe` on 500 of them is far better" in page
+    assert "a `probe` fitted on 500 is far better" in page
     assert of_facts["probe"] > of_facts["sequence_probability"] + 0.1
     assert "Fitted on 168 in place of 300, `probe` is worse than the product on the demo's arithmetic" in page
     assert drawn["probe", "arithmetic-all"] < drawn["sequence_probability", "arithmetic-all"]
