@@ -525,16 +525,22 @@ def test_a_signal_raises_where_the_loop_is_awaited_and_never_inside_a_request():
     assert seen == [asyncio.CancelledError]
 
 
-@pytest.mark.slow
-def test_a_signal_before_a_coroutine_is_awaited_says_its_one_line_alone(folder):
-    """Python warns of such a coroutine when it is freed, which is after the line about the signal."""
+def measuring_asleep(code: str) -> subprocess.Popen:
+    """A run of `orce measure` with a method whose file has said "asleep"."""
     files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])
-    Path("own.py").write_text(
-        "import time\nasync def ask(): ...\nasked = ask()\nprint('asleep', flush=True)\ntime.sleep(60)\n"
-    )
+    Path("own.py").write_text(code)
     words = [sys.executable, "-m", "orce", "measure", "q.jsonl", "--methods", "own.py", "--out", "o.jsonl"]
     asleep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert asleep.stdout.readline() == "asleep\n"
+    return asleep
+
+
+@pytest.mark.slow
+def test_a_signal_before_a_coroutine_is_awaited_says_its_one_line_alone(folder):
+    """Python warns of such a coroutine when it is freed, which is after the line about the signal."""
+    asleep = measuring_asleep(
+        "import time\nasync def ask(): ...\nasked = ask()\nprint('asleep', flush=True)\ntime.sleep(60)\n"
+    )
     asleep.send_signal(signal.SIGINT)
     said = asleep.communicate(timeout=20)[1]
     assert said.splitlines()[-1] == "orce: ended by SIGINT; run again, it goes on from what is finished"
@@ -543,12 +549,8 @@ def test_a_signal_before_a_coroutine_is_awaited_says_its_one_line_alone(folder):
 @pytest.mark.slow
 def test_a_signal_that_a_library_catches_ends_the_command_all_the_same(folder):
     """As an import that fails in any way is caught by some that have another module in its place."""
-    files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])
-    Path("own.py").write_text(
+    asleep = measuring_asleep(
         "import time\ntry:\n    print('asleep', flush=True)\n    time.sleep(60)\nexcept BaseException:\n    time.sleep(60)\n"
     )
-    words = [sys.executable, "-m", "orce", "measure", "q.jsonl", "--methods", "own.py", "--out", "o.jsonl"]
-    asleep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    assert asleep.stdout.readline() == "asleep\n"
     asleep.terminate()
     assert asleep.wait(timeout=20) == -signal.SIGALRM

@@ -292,7 +292,8 @@ def _refuse_words(asked: list[Question], labels: list[Any] | None) -> None:
     words = {cell.strip().casefold() for cell in cells or [] if isinstance(cell, str)}
     if asked[0].samples is None or not (words <= WORDS or words <= NUMERALS):
         return
-    if len(words) < 1 + is_column:  # one word alone may be the answer to every question
+    fewest = 2 if is_column else 1  # a column's one word may be the answer to every question
+    if len(words) < fewest:
         return
     texts = str([(question.samples, question.greedy) for question in asked]).casefold()
     said = set(re.findall(r"\w+", texts))
