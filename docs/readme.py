@@ -1,6 +1,6 @@
-"""Write the tables that `make demo` prints into the README: `python docs/readme.py [RUN]`, which `make images` does.
+"""Write the first table that `make demo` prints into the README: `python docs/readme.py [RUN]`, which `make images` does.
 
-RUN is the folder of a finished `make demo` (default: the checkout). They stand between `<!-- output: demo -->` and `<!-- end -->`.
+RUN is the folder of a finished `make demo` (default: the checkout). It stands between `<!-- output: demo -->` and `<!-- end -->`.
 """
 
 import re
@@ -11,23 +11,20 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "README.md"
 BLOCK = re.compile(r"(<!-- output: demo -->\n```text\n)(.*?)(```\n<!-- end -->)", re.DOTALL)
-CELLS = ("arithmetic, smollm2, ", "worldfacts, smollm2, ")
+CELL = "arithmetic, smollm2, "
 ROWS = 7  # the methods of the paper's main tables; the rewards of the ablation follow them
 
 
-def tables(run: Path) -> str:
-    """Title, heads and seven rows of each cell, and the last line, the legend, of what `make demo` prints at its end."""
+def table(run: Path) -> str:
+    """Title, head and seven rows of the cell, and the last line, the legend, of what `make demo` prints at its end."""
     command = [sys.executable, str(ROOT / "tools" / "rows.py")]
     lines = subprocess.run(command, cwd=run, capture_output=True, text=True, check=True).stdout.splitlines()
-    starts = [next(i for i, line in enumerate(lines) if line.startswith(cell)) for cell in CELLS]
-    return (
-        "...\n".join("".join(f"{line}\n" for line in lines[start : start + 2 + ROWS]) for start in starts)
-        + f"{lines[-1]}\n"
-    )
+    start = next(i for i, line in enumerate(lines) if line.startswith(CELL))
+    return "".join(f"{line}\n" for line in [*lines[start : start + 2 + ROWS], lines[-1]])
 
 
 def filled(page: str, run: Path) -> str:
-    return BLOCK.sub(lambda found: found[1] + tables(run) + found[3], page)
+    return BLOCK.sub(lambda found: found[1] + table(run) + found[3], page)
 
 
 if __name__ == "__main__":
