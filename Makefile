@@ -154,7 +154,7 @@ report: $(VENV)/.demo
 images:
 	mkdir -p docs/images
 	pdftoppm -singlefile -png -r 110 -x 95 -y 85 -W 750 -H 329 paper_tables/tables.pdf docs/images/tables
-	cp figures/reliability-worldfacts-smollm2.png docs/images/reliability.png
+	cp figures/reliability-worldfacts_smollm2.png docs/images/reliability.png
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/frontier.py
 	$(BIN)/python docs/contrasts.py

@@ -130,7 +130,7 @@ class Picture:
     """What Snakemake gives the text of its report for each file."""
 
     def __init__(self, label):
-        self.filename, self.path = "reliability-logiqa-qwen3-8b.png", ROOT / "docs" / "images" / "reliability.png"
+        self.filename, self.path = "reliability-logiqa_qwen3-8b.png", ROOT / "docs" / "images" / "reliability.png"
         self.labels = {"picture": "reliability", "of": label.translate(REPORTED)}
 
 

@@ -27,7 +27,6 @@ from test_workflow import snakemake as run_snakemake
 
 from orce import methods, metrics, stages, tasks
 from orce.__main__ import main
-from orce.align import rewards
 from orce.artefacts import files, store
 from orce.artefacts.records import Candidate
 from orce.config import layout
@@ -44,7 +43,7 @@ from orce.stages import metrics_csv, prompts
 from orce.stages.figures import KINDS, FiguresSettings
 
 METHODS = list(layout.KINDS["main"])
-PICTURES = ["reliability-mmlu-llama3-8b", "reward", "risk-coverage-mmlu-llama3-8b"]
+PICTURES = ["reliability-mmlu_llama3-8b", "risk-coverage-mmlu_llama3-8b"]
 
 
 def snakemake(*arguments, folder):
@@ -149,7 +148,7 @@ def test_every_part_stands_in_its_category_with_its_label(report):
         "Comparison with the paper": ["paper_tables/comparison.csv", "paper_tables/comparison.html"],
         "Metrics": ["results/metrics.csv"],
     }
-    labels = report["results"]["figures/reliability-mmlu-llama3-8b.png"]["labels"]
+    labels = report["results"]["figures/reliability-mmlu_llama3-8b.png"]["labels"]
     assert labels == {"picture": "reliability", "of": "MMLU, LLAMA-3 8B"}
 
 
@@ -169,7 +168,7 @@ def test_its_files_are_those_of_the_run(report, finished):
 def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report, finished):
     page = report["workflow_desc"]
     pictures = re.findall(r'<img [^>]*alt="[^"]*/([\w-]+)\.png"', page)
-    assert pictures == ["risk-coverage-mmlu-llama3-8b", "reliability-mmlu-llama3-8b"]
+    assert pictures == ["risk-coverage-mmlu_llama3-8b", "reliability-mmlu_llama3-8b"]
     assert page.count("<iframe") == 1 and page.index("<iframe") < page.index("<img")
     assert "System Message" not in page, "docutils complains in the page"
     text = report["workflow_desc"] + "".join(file["caption"] for file in report["results"].values())
@@ -383,27 +382,6 @@ def test_the_baselines_are_those_of_the_answers_that_most_methods_judge():
     assert [line.get_ydata().tolist() for line in thin] == [[1.0] * 200]  # its answers are all wrong, in any order
 
 
-def test_nrd_cannot_tell_the_two_candidates_apart_and_the_spearman_reward_can():
-    sc, nrd = figures.both_rewards(figures.CONFIDENCE, figures.KAPPA, np.array([0.25, 0.55]), figures.NEW_KAPPA)
-    assert nrd[0] == nrd[1] and sc[0] > 0 > sc[1]
-    text = words(drawn(figures.draw_reward, None, Path()))
-    for value in sc:
-        assert f"{value:+.4f}".replace("-", "−") in text
-    assert "no candidates" in text
-
-
-def test_the_reward_of_a_run_is_that_of_its_own_reference_set(tmp_path):
-    rng = np.random.default_rng(1)
-    kappa, said = rng.integers(0, 5, 30) / 4, rng.integers(0, 101, 30) / 100
-    both = zip(kappa.tolist(), said.tolist(), strict=True)
-    candidates = [Candidate("a", k, True, [0.2, 0.9], [-1.0, -2.0], ["20", "90"], c, []) for k, c in both]
-    files.write_jsonl(tmp_path / "sums" / "small" / "candidates.jsonl", candidates)
-    axes = drawn(figures.draw_reward, PICTURED, tmp_path).axes
-    expected = 1000 * rewards.spearman_marginal(said, kappa, figures.PERCENTS, 0.0)
-    assert any(len(line.get_ydata()) == 101 and np.allclose(line.get_ydata(), expected) for line in axes[3].lines)
-    assert "sums, Small 1B" in words(axes[3].figure)
-
-
 def drawn_twice(*shown) -> tuple[str, str]:
     return tuple(words(drawn(draw, PICTURED, shown)) for draw in (figures.draw_reliability, figures.draw_risk_coverage))
 
@@ -424,8 +402,8 @@ def test_what_is_unread_constant_all_right_or_missing_is_named():
 def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_and_number(tmp_path):
     write(tmp_path / "sums/small", "sft", [0.9, None, 0.1], [True, False, False])
     cell = structs.replace(PICTURED, methods=[("sft", "SFT"), ("topk", "Top-k")])
-    plan = Pictures(cells=[cell], reward=None, unparsed_confidence=0.5)
-    assert len([*figures.build(plan, tmp_path, tmp_path / "figures")]) == 6
+    plan = Pictures(cells=[cell], unparsed_confidence=0.5)
+    assert len([*figures.build(plan, tmp_path, tmp_path / "figures")]) == 4
     path = tmp_path / "sums/small/sft/confidences.jsonl"
     path.with_name("confidences.manifest.json").unlink()  # a file of one's own has none
     path.write_text('{"id": "b", "answer": "A"}\n')
@@ -435,17 +413,15 @@ def test_a_picture_is_drawn_of_the_files_there_and_a_broken_line_named_by_file_a
 
 def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
     names = stages.pick_settings("figures", typed(config())).names()
-    cells = [f"{d}-{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
-    assert set(names) == {"reward"} | {f"{kind}-{cell}" for kind in KINDS for cell in cells}
+    cells = [f"{d}_{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
+    assert set(names) == {f"{kind}-{cell}" for kind in KINDS for cell in cells}
     # As the step gets them: in one canonical form, with the keys of objects sorted.
     wanted = json.loads(to_argument(stages.pick_settings("figures", typed(config()))))
     first = wanted["cells"][0]
     assert list(dict(first["methods"])) == ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
-    assert wanted["reward"] == {"dataset": "mmlu", "model": "llama3-8b", "label": "MMLU, LLAMA-3 8B"}
     table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
     wanted = stages.pick_settings("figures", typed(config(transfer=table)))
     assert [list(dict(cell.methods)) for cell in wanted.cells] == [["sft-from-llama3-8b"]]
-    assert wanted.reward is None
     assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
 
 
@@ -473,7 +449,6 @@ def two_runs(tmp_path_factory):
         write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
     wanted = {
         "cells": [to_mapping(PICTURED) | {"methods": list(LABELLED.items())}],
-        "reward": None,
         "unparsed_confidence": 0.5,
     }
     (folder / "plan.json").write_text(json.dumps(wanted))
@@ -500,15 +475,14 @@ def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_font
             assert f"{72 * inches:g} x" in program("pdfinfo", path, check=True).stdout.split("Page size:")[1]
 
 
-@pytest.mark.parametrize("draw", ["reward", "reliability", "risk-coverage", "long labels"])
-def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_path):
+@pytest.mark.parametrize("draw", ["reliability", "risk-coverage", "long labels"])
+def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
     long = stated("Token probability + Temperature")
     many = [stated(method, unread=3) for method in LABELLED]
     figure = {
-        "reward": lambda: drawn(figures.draw_reward, None, tmp_path),
         "reliability": lambda: drawn(figures.draw_reliability, PICTURED, many),
         "risk-coverage": lambda: drawn(figures.draw_risk_coverage, PICTURED, many),
         "long labels": lambda: drawn(figures.draw_risk_coverage, PICTURED, [long] * 21),
@@ -525,7 +499,7 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, tmp_pat
 
 
 def test_a_missing_results_folder_is_one_clear_line(tmp_path, capsys):
-    (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], reward=None, unparsed_confidence=0.5)))
+    (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], unparsed_confidence=0.5)))
     words = ["figures", "--settings", f"@{tmp_path / 'plan.json'}", "--out", "f", "--results", "gone"]
     assert main(words) == 2 and "gone is not a folder" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from stages_by_hand import WORDS, area, calibration, lines, stage, stated, write
+from stages_by_hand import WORDS, area, calibration, stage, stated, write
 
 from orce.metrics.summary import read_stated
 from orce.reports import figures
@@ -181,30 +181,3 @@ def test_each_panel_has_the_mean_confidence_and_the_accuracy_of_the_bins_of_its_
         sizes = panel.collections[1].get_sizes()
         assert np.argmax(sizes) == np.argmax(np.unique(bins, return_counts=True)[1])
         assert panel.get_title().startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")
-
-
-def test_the_picture_of_the_rewards_has_those_of_every_percent_by_scipy(measured):
-    """Panel (b): every candidate beside the synthetic reference set; (c): the candidates of a run."""
-    rows = [(0.1, 0.2, [0.0, 0.3]), (0.5, 0.6, [0.4, 0.9]), (0.9, 0.7, [0.2, 0.8])]
-    records = [
-        {"id": f"p{i}", "kappa": kappa, "correct": True, "confidences": values, "raw": [], "stated": stated,
-         "completion_logprobs": [], "logprobs": []}
-        for i, (kappa, stated, values) in enumerate(rows)
-    ]  # fmt: skip
-    stage("gather", shards=[write("shard.jsonl", records)], out=f"{CELL}/candidates.jsonl")
-    axes = figures.draw_reward(PICTURED, Path("results")).axes
-    examples = {
-        1: (np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8]), np.arange(1, 10) / 10, 0.45),
-        3: (np.array([0.2, 0.6, 0.7]), np.array([0.1, 0.5, 0.9]), 0.1),
-    }
-    for number, (c, k, kappa) in examples.items():
-        before = stats.spearmanr(c, k)[0]
-        gains = [1000 * (stats.spearmanr([*c, p / 100], [*k, kappa])[0] - before) for p in range(101)]
-        ranks = [-abs(stats.rankdata([*c, p / 100])[-1] - stats.rankdata([*k, kappa])[-1]) for p in range(101)]
-        for panel, expected in zip(axes[number : number + 2], (gains, ranks), strict=True):
-            assert panel.lines[0].get_ydata().tolist() == pytest.approx(expected, abs=1e-9)
-    assert [lines(f"{CELL}/candidates.jsonl")[i]["kappa"] for i in range(3)] == [0.1, 0.5, 0.9]
-    (marked,) = [
-        line for line in axes[3].lines if line.get_marker() not in ("None", "") and len(line.get_xdata()) == 2
-    ][:1]
-    assert marked.get_xdata().tolist() == [0.0, 0.3]

@@ -119,7 +119,7 @@ rule figures:
                 about["kind"],
                 "Figures",
                 picture=about["kind"],
-                of=about.get("label", "the method"),
+                of=about["label"],
             )
             for name, about in PICTURES.names().items()
         ],

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,6 @@ def _problems(config: Config) -> Iterator[str]:
     registry = methods.of(config)
     _import_own_methods(config, registry)
     yield from _methods(config, registry)
-    yield from _pictures(config.tables.values())
     for name, table in config.tables.items():
         yield from _table(f"tables.{name}", table, config, registry)
     yield from _training(config, registry)
@@ -405,18 +404,6 @@ def _type_of_setting(default: Any) -> Any:
     if isinstance(default, bool) or not isinstance(default, int | float):
         return type(default)
     return Count if isinstance(default, int) and default else FromZero
-
-
-def _pictures(tables: Iterable[Table]) -> Iterator[str]:
-    """A cell's pictures are named DATASET-MODEL: of a-b and c, as of a and b-c."""
-    cells: dict[str, str] = {}
-    for table in tables:
-        for model in table.models:
-            cell = f"{table.dataset}/{model}"
-            other = cells.setdefault(f"{table.dataset}-{model}", cell)
-            if other != cell:
-                same = "would write the same pictures; rename one of the four"
-                yield f"tables: the cells {other} and {cell} {same}"
 
 
 def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterator[str]:

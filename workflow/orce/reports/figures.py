@@ -1,5 +1,5 @@
-"""The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell, and what the
-rewards prefer. A picture names what is missing or undefined.
+"""The pictures of a run, as PDF and PNG: reliability and risk-coverage of each cell. A picture names
+what is missing or undefined.
 """
 
 import csv
@@ -19,10 +19,7 @@ from matplotlib.lines import Line2D
 from scipy.stats import binomtest, hypergeom
 
 from orce import metrics
-from orce.align import rewards
-from orce.artefacts import store
 from orce.artefacts.files import atomic
-from orce.artefacts.records import Candidate
 from orce.metrics.summary import Stated, read_stated
 from orce.settings.stage import CellPicture, Pictures
 
@@ -121,7 +118,7 @@ class Series(NamedTuple):
 
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan from a results folder; yields each file written under `out`."""
-    pictures = {"reward": partial(draw_reward, plan.reward, Path(results))}
+    pictures = {}
     for cell in plan.cells:
         series = []
         for method, label in cell.methods:
@@ -364,107 +361,3 @@ def most_judged(stated: list[Stated]) -> Stated:
     """The first confidences in the answers that most methods share."""
     counts = Counter(tuple(method.answers) for method in stated)
     return max(stated, key=lambda method: counts[tuple(method.answers)])
-
-
-# What the rewards prefer (the paper's Figure 2). Two candidates may be equally far from their rank,
-# so that the numeric ranking difference (NRD) cannot distinguish them, although only one improves
-# the order of the whole set. (a), (b): a synthetic reference set, nine steps of kappa with
-# confidences that follow it roughly; a new pair has kappa 0.45. (c): a run's.
-
-KAPPA = np.array([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9])
-CONFIDENCE = np.array([0.15, 0.05, 0.2, 0.5, 0.7, 0.45, 0.6, 0.85, 0.8])
-NEW_KAPPA = 0.45
-CANDIDATES = {"a": 0.25, "b": 0.55}
-PERCENTS = np.arange(101) / 100
-STEPS = {"linewidth": 1, "drawstyle": "steps-mid"}  # of a curve over PERCENTS
-
-
-def both_rewards(reference_confidence, reference_kappa, confidence, kappa):
-    """SC and NRD rewards of candidates, each in the shape of `confidence`."""
-    given = reference_confidence, reference_kappa, confidence, kappa
-    return rewards.spearman_marginal(*given), rewards.numeric_ranking_difference(*given)
-
-
-def draw_reward(cell: CellPicture | None, results: Path) -> Figure:
-    """cell: whose candidates.jsonl gives panel (c); None leaves it out."""
-    figure = Figure(figsize=(PAGE, 2.75))
-    grid = figure.add_gridspec(2, 3)
-    reference = figure.add_subplot(grid[:, 0])
-    example, run = (
-        [figure.add_subplot(grid[row, column]) for row in range(2)] for column in (1, 2)
-    )
-    _draw_example(reference, example)
-    _draw_run(run, cell, results)
-    for sc, nrd in (example, run):
-        sc.set_ylabel(r"SC $\times\,10^{3}$")
-        sc.axhline(0, color=GREY, linewidth=0.6)
-        sc.tick_params(labelbottom=False)
-        nrd.set(ylabel="NRD", xlabel="Candidate confidence $c$")
-        for panel in (sc, nrd):
-            panel.set(xlim=(-0.02, 1.02), xticks=[0, 0.25, 0.5, 0.75, 1])
-            ticks = matplotlib.ticker.MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
-            panel.yaxis.set_major_locator(ticks)
-    figure.align_labels()
-    return figure
-
-
-def _draw_example(reference, panels: list) -> None:
-    """(a): the reference set with two candidates. (b): both rewards of every candidate."""
-    reference.set(
-        xlim=(0, 1), ylim=(0, 1), xlabel=r"Surrogate $\kappa$", ylabel="Stated confidence $c$"
-    )
-    reference.set_title("(a) Two candidates for one answer")
-    reference.scatter(KAPPA, CONFIDENCE, s=16, color=GREY, label="reference set $(C, K)$")
-    reference.axvline(NEW_KAPPA, color=BLACK, linewidth=0.6, linestyle=(0, (1, 1)))
-    panels[0].set_title(rf"(b) Every candidate at $\kappa={NEW_KAPPA}$")
-    plot = partial(_plot_rewards, panels, CONFIDENCE, KAPPA, NEW_KAPPA)
-    plot(PERCENTS, color=BLACK, **STEPS)
-    for name, value in CANDIDATES.items():
-        color, marker, _ = LOOKS[f"candidate {name}"]
-        at = np.array([value])
-        (sc,), (nrd,) = both_rewards(CONFIDENCE, KAPPA, at, NEW_KAPPA)
-        label = f"$c^{{({name})}}={value}$: NRD {nrd:+.0f}, SC {sc:+.4f}".replace("-", "−")
-        reference.scatter([NEW_KAPPA], at, s=34, color=color, marker=marker, zorder=3, label=label)
-        plot(at, marker=marker, color=color, markersize=5)
-    reference.legend(
-        loc="upper center", bbox_to_anchor=(0.45, -0.24), handletextpad=0.3, borderaxespad=0
-    )
-
-
-def _draw_run(panels: list, cell: CellPicture | None, results: Path) -> None:
-    """(c): the rewards of a run's candidates at its lowest, its middle and its highest kappa."""
-    panels[0].set_title(f"(c) {literal(cell.label)}" if cell else "(c) Candidates of a run")
-    path = results / cell.dataset / cell.model / "candidates.jsonl" if cell else None
-    if path is None or not path.exists():
-        for panel in panels:
-            _say(panel, "no candidates" if path is None else f"no {path.name}")
-        return
-    records = store.records(path, Candidate)
-    stated = np.array([record.stated for record in records], dtype=float)
-    kappa = np.array([record.kappa for record in records], dtype=float)
-    distinct = np.unique(kappa)
-    values = np.unique(distinct[[0, len(distinct) // 2, -1]])
-    for value, name in zip(values, ("low", "middle", "high"), strict=False):
-        color, marker, dash = LOOKS[f"{name} kappa"]
-        marks = {"color": color, "marker": marker, "markersize": 3.5}
-        drawn = np.unique(next(record.confidences for record in records if record.kappa == value))
-        plot = partial(_plot_rewards, panels, stated, kappa, value)
-        plot(PERCENTS, color=color, linestyle=dash, **STEPS)
-        plot(drawn, linestyle="", clip_on=False, zorder=3, **marks)
-        panels[1].plot([], [], linestyle=dash, label=rf"$\kappa={value:g}$", **marks)
-    panels[1].legend(
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.52),
-        ncols=3,
-        columnspacing=0.8,
-        borderaxespad=0,
-    )
-
-
-def _plot_rewards(panels: list, stated, kappas, kappa: float, candidates, **line) -> None:
-    """SC, in thousandths, in the upper panel and NRD in the lower one, of candidate confidences for
-    an answer with this kappa. stated, kappas: the reference set.
-    """
-    sc, nrd = both_rewards(stated, kappas, candidates, kappa)
-    panels[0].plot(candidates, 1000 * sc, **line)
-    panels[1].plot(candidates, nrd, **line)

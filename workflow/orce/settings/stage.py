@@ -106,16 +106,12 @@ class CellPicture(Part, kw_only=True):
     methods: list[tuple[str, str]] = []
 
     def picture(self, kind: str) -> str:
-        return f"{kind}-{self.dataset}-{self.model}"
+        # no name of a data set or model has a _, so that no two cells share a picture
+        return f"{kind}-{self.dataset}_{self.model}"
 
 
 class Pictures(Settings, kw_only=True):
-    """cells: those with pictures of confidences; reward: the cell whose candidates are shown, if
-    any.
-    """
-
     cells: list[CellPicture]
-    reward: CellPicture | None
     unparsed_confidence: Number
 
 

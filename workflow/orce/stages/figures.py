@@ -1,11 +1,11 @@
-"""Draw the pictures of a run: reliability and risk-coverage of each cell, and the reward."""
+"""Draw the pictures of a run: reliability and risk-coverage of each cell."""
 
 from pathlib import Path
 from typing import Annotated, Self
 
 from orce import methods
 from orce.artefacts import store
-from orce.config import layout, picking
+from orce.config import layout
 from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.runtime.process import Progress
@@ -20,35 +20,24 @@ REPORTED = str.maketrans("<>{}", "‹›()")
 class FiguresSettings(Pictures, kw_only=True):
     @classmethod
     def of(cls, config: Config) -> Self:
-        """The cells of the tables that `paper_tables` names; and the first trained cell that is
-        aligned by the paper's reward.
-        """
-
+        """The cells of the tables that `paper_tables` names."""
         # The main table shows every method of a cell; the ablation and the transfer table only fill
         # in cells that it has not.
         tables = [config.tables[name] for name in config.paper_tables]
         cells: dict[Cell, list[tuple[str, str]]] = {}
-        aligned: list[Cell] = []
         for table in sorted(tables, key=lambda table: table.kind != "main"):
             rows = layout.table_rows(table, methods.of(config))
             for model in table.models:
                 curves = [(row.method, row.label) for row in rows if row.model == model]
                 cells.setdefault(Cell(table.dataset, model), curves)
-            for row in rows:
-                trained = picking.judge_weights(config, table.dataset, row.model, row.method)
-                if trained and trained[1] == "dpo":
-                    aligned.append(trained[0])
         return cls(
             cells=[cell_picture(config, cell, curves) for cell, curves in cells.items()],
-            reward=cell_picture(config, aligned[0], []) if aligned else None,
             unparsed_confidence=config.evaluation.unparsed_confidence,
         )
 
     def names(self) -> dict[str, dict[str, str]]:
-        """Name of every picture to {kind, and label of its cell where it has one}, as Snakemake's
-        report shows them.
-        """
-        names = {"reward": {"kind": "reward"}}
+        """Name of every picture to {kind, and label of its cell}, as Snakemake's report shows them."""
+        names = {}
         for cell in self.cells:
             label = cell.label.translate(REPORTED)
             names |= {cell.picture(kind): {"kind": kind, "label": label} for kind in KINDS}
@@ -60,9 +49,6 @@ class FiguresSettings(Pictures, kw_only=True):
         for picture in self.cells:
             cell = Cell(picture.dataset, picture.model)
             paths |= {cell.confidences(method) for method, _ in picture.methods}
-        if self.reward:
-            cell = Cell(self.reward.dataset, self.reward.model)
-            paths.add(f"{cell.folder}/candidates.manifest.json")
         return sorted(paths)
 
 
