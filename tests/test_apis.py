@@ -25,6 +25,7 @@ from orce.config import check as configuration
 from orce.config import picking
 from orce.errors import BadInput
 from orce.llm.engines import openai, replies
+from orce.settings.load import merge
 from orce.settings.schema import Config
 from orce.settings.stage import to_argument
 
@@ -135,12 +136,9 @@ def run(tmp_path, monkeypatch, capfd, direct):
             cell = tmp_path / "results" / "towns" / "api"
             frozen = tmp_path / "results" / "towns" / "prompts" / "test.jsonl"
             assert main(prompts_words(stages.pick_settings("prompts", config, "towns"), frozen)) == 0
-            sample = [
-                "sample",
-                "--settings",
-                to_argument(stages.pick_settings("sample", config, "towns", "api")),
-            ]
-            code = main([*sample, "--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")])
+            sampling = to_argument(stages.pick_settings("sample", config, "towns", "api"))
+            files_of = ["--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")]
+            code = main(["sample", "--settings", sampling, *files_of])
             said = capfd.readouterr().err
             assert SECRET not in said
             if code:
@@ -246,44 +244,17 @@ def test_what_a_choice_has_in_place_of_an_answer_is_its_own_in_whatever_order_ch
     assert [text.instead for text in replies.texts_of({"choices": choices})] == ["thoughts", None]
 
 
-WRONG = {
-    "models.small.api: says how a server is asked": lambda c: c["models"]["small"].update(api={"logprobs": True}),
-    "is on a server; or ask that for log-probabilities: models.api.api.logprobs: true": lambda c: c["tables"]["towns"].update(
-        methods=["likelihood"]
-    ),
-    "tables.towns: p_true needs the weights": lambda c: c["tables"]["towns"].update(methods=["p_true"]),
-    "models.api.api: unknown key 'rpm'": lambda c: c["models"]["api"].update(api={"rpm": 3}),
-    "models.api.api.request": lambda c: c["models"]["api"].update(api={"request": {"temperature": 0}}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", WRONG)
-def test_the_check_says_what_an_api_cannot(words, tmp_path):
-    config = written_config(tmp_path, "http://localhost:1/v1")
-    WRONG[words](config)
-    with pytest.raises(BadInput) as error:
-        configuration.check(config)
-    assert words in str(error.value) and "\n" not in str(error.value)
-
-
 HIDDEN = "S3cr3t-w0rd"
-REQUESTS = {
-    "models.api.api.request.api_key: may be a secret": {"api_key": HIDDEN},
-    "models.api.api.request.headers: may be a secret": {"headers": {"Authorization": f"Bearer {HIDDEN}"}},
-    "models.api.api.request.extra_body.0.X-Api-Key: may be a secret": {"extra_body": [{"X-Api-Key": HIDDEN}]},
-    "models.api.api.request.accessToken: may be a secret": {"accessToken": HIDDEN},
-    "models.api.api.request.password: may be a secret": {"password": HIDDEN},
-}
 
 
-@pytest.mark.parametrize("words", REQUESTS)
-def test_a_secret_in_a_request_is_refused_and_not_printed(words, tmp_path):
-    config = written_config(tmp_path, "http://localhost:1/v1")
-    config["models"]["api"]["api"] = {"request": REQUESTS[words]}
+@pytest.mark.parametrize(("said", "over"), cases("wrong_apis"))
+def test_the_check_says_what_an_api_cannot_and_prints_no_secret(said, over, tmp_path):
+    config = merge(written_config(tmp_path, "http://localhost:1/v1"), over)
     with pytest.raises(BadInput) as error:
         configuration.check(config)
-    assert words in str(error.value) and HIDDEN not in str(error.value)
-    assert "environment variable, and name that one as models.api.api.key" in str(error.value)
+    message = str(error.value)
+    assert all(words in message for words in said)
+    assert "\n" not in message and HIDDEN not in message
 
 
 def test_names_of_a_request_that_only_look_like_secrets_pass(tmp_path):
@@ -315,24 +286,13 @@ def test_a_secret_in_an_address_is_refused_at_every_door_and_not_printed(address
     assert all(HIDDEN not in path.read_text() for path in left)
 
 
-def test_a_key_in_place_of_its_variable_is_refused_and_not_printed(tmp_path):
-    for key in (HIDDEN, "sk_live_abcdef", "sk-abc"):
-        config = written_config(tmp_path, "http://localhost:1/v1")
-        config["models"]["api"]["api"] = {"key": key}
-        with pytest.raises(
-            BadInput, match=r"models.api.api.key: .* expected name, in capitals, of an environment"
-        ) as error:
-            configuration.check(config)
-        assert key not in str(error.value)
-
-
 def test_rates_and_keys_rerun_nothing(tmp_path):
-    plain = configured(tmp_path, "http://localhost:1/v1")
-    paced = configured(tmp_path, "http://localhost:1/v1", key="MINE", requests_per_minute=10, tokens_per_minute=10)
-    assert stages.pick_settings("sample", plain, "towns", "api") == stages.pick_settings(
-        "sample", paced, "towns", "api"
-    )
-    assert picking.speed_settings(paced)["answers"]["rates"]["http://localhost:1/v1 m"]["key"] == "MINE"
+    address = "http://localhost:1/v1"
+    plain = configured(tmp_path, address)
+    paced = configured(tmp_path, address, key="MINE", requests_per_minute=10, tokens_per_minute=10)
+    before, after = (stages.pick_settings("sample", one, "towns", "api") for one in (plain, paced))
+    assert before == after
+    assert picking.speed_settings(paced)["answers"]["rates"][f"{address} m"]["key"] == "MINE"
 
 
 # What servers send to `orce.confidence`. A line has the reply to each question ({content, tokens: [text, log-probability, bytes],

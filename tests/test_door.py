@@ -1,7 +1,6 @@
 """The front door: `orce.confidence` and `orce measure` against the workflow, a server, and what people get wrong."""
 
 import collections
-import csv
 import gzip
 import json
 import re
@@ -19,7 +18,7 @@ import yaml
 from conftest import ROOT, cases, own_config, program, prompts_words
 from dry_run import called
 from test_any_data import written
-from test_apis import Api, choice, vllm
+from test_apis import Api, choice
 from test_workflow import snakemake
 
 import orce
@@ -62,24 +61,6 @@ def test_the_numbers_are_those_of_the_workflow_to_the_last_bit(tiny, tmp_path):
     assert len({*table.confidence(METHODS[0])}) > 50, "numbers that differ between questions are compared"
 
 
-def test_a_server_answers_and_gives_its_token_probabilities_or_is_named(direct):
-    with Api(vllm) as server:
-        options = {"server_model": "m", "samples": 3, "seed": 1}
-        table = orce.confidence(server.address, TOWNS[:6], ["likelihood", "agreement"], **options)
-    assert table.confidence("likelihood") == [pytest.approx(2.718281828459045**-0.5)] * 6
-    assert table.correct("likelihood") == [i % 2 == 1 for i in range(6)], "as the server answers"
-    with Api(silent) as server, pytest.raises(BadInput, match="the server gave none; leave out the row"):
-        orce.confidence(server.address, TOWNS[:2], ["likelihood"], server_model="m")
-
-
-def silent(body, headers):
-    status, reply = vllm(body, headers)
-    for one in reply["choices"]:
-        one.pop("logprobs", None)
-    return status, reply
-
-
-PARIS = {"question": "What is the capital of France?", "answers": ["Paris", "Paris.", "Lyon"], "reference": "Paris"}
 WRONG = dict(cases("door"))
 
 
@@ -98,38 +79,6 @@ def test_a_machine_without_a_gpu_is_said_in_one_line(tiny, folder, device):
     done = program(sys.executable, "-m", "orce", *words, CUDA_VISIBLE_DEVICES="")
     line = f"orce measure: device {device}: torch sees no GPU here; leave --device out (device=) for the CPU\n"
     assert (done.returncode, done.stderr) == (2, line)
-
-
-def test_given_answers_are_measured_from_a_csv_and_into_one(tiny, tmp_path, capsys):
-    rows = [PARIS | {"id": "a"}, PARIS | {"id": "b", "answers": ["Lyon", "Nice", "Paris"]}]
-    rows += [PARIS | {"id": f"c{i}", "answers": ["Paris", "Lyon", "Lyon"]} for i in range(4)]
-    with open(tmp_path / "q.csv", "w", newline="") as handle:
-        writer = csv.DictWriter(handle, list(rows[0]))
-        writer.writeheader()
-        writer.writerows([one | {"answers": json.dumps(one["answers"])} for one in rows])
-    out = tmp_path / "scored.jsonl"
-    asked = [
-        "measure", str(tmp_path / "q.csv"), "--model", tiny, "--methods", "agreement,consistency", "--out", str(out),
-    ]  # fmt: skip
-    assert main(asked) == 0
-    said = capsys.readouterr()
-    assert "agreement: accuracy 0.8333" in said.err and "What is the capital of France?" in said.out
-    scored = files.read_jsonl(out)
-    assert scored[0]["confidence"] == {"agreement": 2 / 3, "consistency": 2 / 3} and scored[0]["correct"]
-    assert scored[2]["correct"] and not scored[2]["own"]["consistency"]["correct"]
-    assert main([*asked[:-1], str(tmp_path / "scored.csv")]) == 0
-    with open(tmp_path / "scored.csv") as handle:
-        line = list(csv.DictReader(handle))[2]
-    assert (line["correct"], line["consistency_correct"], line["agreement"]) == ("True", "False", str(1 / 3))
-
-
-def test_given_answers_need_no_model_and_labels_may_be_numpys():
-    """A file of answers and a column of judgements, as pandas and numpy have them."""
-    asked = [["Yes, it is", "Yes"], ["No", "b"]]
-    table = orce.confidence(None, ["Is it?", "Or not?"], ["agreement"], answers=asked, labels=["yes", "no"])
-    assert table.metrics()["agreement"]["n"] == 2
-    judged = orce.confidence(None, ["Is it?"], ["agreement"], answers=[{"answers": ["a", "a"], "greedy": "a"}], labels=np.array(["a"]))  # fmt: skip
-    assert judged.correct("agreement") == [True]
 
 
 @pytest.mark.parametrize(("words", "correct", "last", "call"), cases("sentences"))
@@ -298,7 +247,11 @@ def test_an_iterator_is_read_once_and_a_named_index_is_a_column():
     table = orce.confidence(None, asked["question"], ["agreement"], answers=asked["answers"], labels=asked["reference"])
     assert table.correct("agreement") == [False, False]
     frame = pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id")
-    assert [record["id"] for record in orce.confidence(None, frame, ["agreement"], answers=ANSWERS)] == ["x", "y"]
+    table = orce.confidence(None, frame, ["agreement"], answers=ANSWERS)
+    assert [record["id"] for record in table] == ["x", "y"]
+    one_column = {"question": ASKED["question"]}
+    table = orce.confidence(None, one_column, ["agreement"], answers=ANSWERS)
+    assert [record["question"] for record in table] == ASKED["question"]
 
 
 def test_what_streams_is_read_to_its_end():
@@ -311,11 +264,13 @@ def test_what_streams_is_read_to_its_end():
 
 
 @pytest.mark.parametrize(("labels", "correct"), [
-    ([[True, True], [True, False]], [True, True]),
+    ([[True, True], [True, False]], [True, True]),  # judgements of each sample
     ([np.array([True, False]), np.array([False, True])], [True, False]),
     ([["lima"], None], [True, None]),
+    (np.array(["Lima", "x"]), [True, False]),  # right answers
+    (["lima", "Niamey"], [True, False]),
 ], ids=str)  # fmt: skip
-def test_labels_judge_each_sample_or_are_missing(labels, correct):
+def test_labels_judge_each_sample_or_are_right_answers_or_missing(labels, correct):
     table = orce.confidence(None, ASKED["question"], ["agreement"], answers=ANSWERS, labels=labels)
     assert table.correct("agreement") == correct
 
@@ -370,46 +325,20 @@ def test_the_screen_begins_with_the_least_sure_and_shows_no_escape():
 
 
 def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
-    asked = {
-        "question": "?",
-        "answer": "Lima",
-        "answers": ["Cusco", "Cusco", "Lima"],
-        "reference": "Lima",
-        "confidence": 0.4,
-    }
-    table = orce.confidence(None, [asked], ["given", "agreement"])
-    assert (
-        table[0]["answer"] == "Lima"
-        and table[0]["correct"]
-        and table[0]["confidence"] == {"given": 0.4, "agreement": 1 / 3}
-    )
+    samples = {"answer": "Lima", "answers": ["Cusco", "Cusco", "Lima"]}
+    asked = {"question": "?", "reference": "Lima", "confidence": 0.4}
+    (line,) = orce.confidence(None, [asked | samples], ["given", "agreement"])
+    assert line["answer"] == "Lima" and line["correct"]
+    assert line["confidence"] == {"given": 0.4, "agreement": 1 / 3}
 
 
-@pytest.mark.parametrize(("header", "said"), [
-    ("question,response,target", "columns response, target are not read; to read them: --fields answer=response reference=target"),
-    ("question,response,confidence", "column response is not read; to read it: --fields answer=response"),
-    ("question,answer,gold", "column gold is not read; to read it: --fields reference=gold"),
-    ("question, answer, reference", ""),
-    ("question,answer,note", ""),
-    ("question,Answer,Confidence", "columns Answer, Confidence are not read; to read them: --fields answer=Answer confidence=Confidence"),
-    ("question,options,passage", "columns options, passage are not read; to read them: --fields choices=options context=passage"),
-    ("question,A,B", "columns A, B are not read; to read them: --fields choices=A choices=B"),
-    ("question,answer,is_correct", "column is_correct is not read; to read it: --fields correct=is_correct"),
-])  # fmt: skip
+@pytest.mark.parametrize(("header", "said"), cases("looks_like_answers"))
 def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said, folder, capfd):
     Path("q.csv").write_text(f"{header}\nHow sure is Lima?,Lima,0.9\n")
     methods = ["--methods", "given"]  # which no row has: it ends before a model is asked
     main(["measure", "q.csv", *methods, "--out", "o.jsonl"])
     err = capfd.readouterr().err
     assert said in err if said else "not read" not in err
-
-
-def test_fields_leave_other_columns_and_name_several(folder):
-    Path("q.csv").write_text("question,a,b,answer,right,sure\nWhich is red?,blue,ruby,B,ruby,0.5\n")
-    fields = ["--fields", "choices=a,b", "reference=right", "confidence=sure"]
-    assert main(["measure", "q.csv", *fields, "--out", "o.jsonl"]) == 0
-    (line,) = files.read_jsonl("o.jsonl")
-    assert line["correct"] and line["confidence"] == {"given": 0.5}
 
 
 def test_a_wrong_answer_by_its_own_label_is_not_compared_with_the_reference(folder):
@@ -422,11 +351,6 @@ def test_a_wrong_answer_by_its_own_label_is_not_compared_with_the_reference(fold
 def test_settings_that_are_no_json_are_refused_with_an_example(text, folder):
     code, said = called(main, ["measure", "q.csv", "--settings", text, "--out", "o.jsonl"])
     assert code == 2 and f"{text!r}: expected a JSON object, for example" in said
-
-
-def test_a_mapping_of_one_column_is_a_table_too():
-    table = orce.confidence(None, {"question": ASKED["question"]}, ["agreement"], answers=ANSWERS)
-    assert [record["question"] for record in table] == ASKED["question"]
 
 
 @pytest.mark.parametrize("labels", [

@@ -10,8 +10,6 @@ from pathlib import Path
 import dry_run
 import numpy as np
 import pages
-import pyarrow
-import pyarrow.parquet
 import pytest
 import yaml
 from conftest import ROOT, cases, own_config, prompts_words
@@ -23,8 +21,7 @@ from orce.__main__ import main
 from orce.artefacts import files
 from orce.config import check as configuration
 from orce.errors import BadInput
-from orce.given import records as given_records
-from orce.settings.schema import GivenFile
+from orce.settings.load import merge
 
 N = 24
 
@@ -96,13 +93,8 @@ def test_a_model_with_given_answers_has_rows_of_every_kind(small, tmp_path):
     config["engine"]["name"] = "transformers"
     both = {"of": ["agreement", "likelihood"], "fit": "product", "label": "Both"}
     few = {"max_tokens": 4}
-    config["methods"] |= {
-        "both": both,
-        "topk": {"k": 2} | few,
-        "cot": few,
-        "linguistic": few,
-        "vanilla": {"constrained": True},
-    }
+    config["methods"] |= {"both": both, "topk": {"k": 2} | few, "cot": few, "linguistic": few}
+    config["methods"]["vanilla"] = {"constrained": True}
     config["tables"]["towns"]["methods"] = list(OF_EVERY_KIND)
     cell = "results/towns/api"
     made = dry_run.make(tmp_path, config, *(f"{cell}/{row}/metrics.json" for row in OF_EVERY_KIND))
@@ -209,60 +201,17 @@ def test_a_record_that_will_not_do_is_one_line(words, folder, capfd):
     assert code == 2 and words in line and "samples.jsonl" in line
 
 
-COLUMNS = [{"doc": {"q": "?"}, "n": 7, "resps": [["x", "y"]], "right": "[true, 0]", "sure": ".25"}]
-NAMED = {"id": "n", "question": "doc.q", "answers": "resps.0", "correct": "right"}
-
-
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "parquet"])
-def test_columns_of_a_file_are_read_by_their_names(suffix, folder):
-    written(folder / "rows.jsonl", COLUMNS)
-    Path("rows.json").write_text(json.dumps(COLUMNS))
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(COLUMNS), "rows.parquet")
-    found = given_records.read_given(GivenFile(path=f"rows.{suffix}", fields=NAMED))
-    assert found["7"][1] == {"id": 7, "question": "?", "answers": ["x", "y"], "correct": [True, 0]}
-    found = given_records.read_given(
-        GivenFile(path=f"rows.{suffix}", fields={"id": "n", "confidence": "sure"}), "confidence"
-    )
-    assert found["7"][1] == {"id": 7, "confidence": 0.25}
-
-
-MISNAMED = {
-    "rows.jsonl, line 1: no column 'a' in doc, which fields.question names; columns in doc are q": {"question": "doc.a"},
-    "rows.jsonl, line 1: no column '1' in resps, which fields.answers names; columns in resps are 0": {"answers": "resps.1"},
-    "rows.jsonl, line 1: no column 'Sure', which fields.confidence names; did you mean 'sure'? columns are doc, n, resps": {"confidence": "Sure"},
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", MISNAMED)
-def test_a_column_that_is_not_there_is_named_with_those_that_are(words, folder):
-    written(folder / "rows.jsonl", COLUMNS)
-    with pytest.raises(BadInput) as error:
-        given_records.read_given(GivenFile(path="rows.jsonl", fields=NAMED | MISNAMED[words]))
-    assert str(error.value).startswith(words)
-
-
-def with_rows(config, *rows):
-    config["tables"]["towns"]["methods"] = list(rows)
-
-
-WRONG = {
-    "tables.towns.methods: topk needs the answer LLM, and of models.api only its answers": lambda c: with_rows(c, "topk"),
-    "tables.towns.methods: vanilla needs a confidence LLM: name a model": lambda c: with_rows(c, "vanilla"),
-    "tables.towns.methods: likelihood needs the answer LLM": lambda c: with_rows(c, "likelihood"),
-    "models.api.source: names no weights and no server": lambda c: c["answers"].update(path=None),
-    "methods.theirs: unknown key 'lable'": lambda c: c["methods"]["theirs"].update(lable="x"),
-    "methods.topk: 'topk' is a method of this package": lambda c: c["methods"].update(topk={"path": "x.jsonl"}),
-    "fields.question: missing": lambda c: c["datasets"]["towns"].update(fields={"answer": "references"}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("words", WRONG)
-def test_the_check_says_what_a_row_lacks(words, tmp_path):
+@pytest.mark.parametrize(("words", "over"), cases("wrong_rows"))
+def test_the_check_says_what_a_row_lacks(words, over, tmp_path):
     config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
-    WRONG[words](config)
     with pytest.raises(BadInput) as error:
-        configuration.check(config)
+        configuration.check(merge(config, over))
     assert words in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_data_set_without_a_column_of_questions_is_refused(tmp_path):
+    with pytest.raises(BadInput, match="fields.question: missing"):
+        configuration.check(base(tmp_path, [given(0)], answer="references"))
 
 
 def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
