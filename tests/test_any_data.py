@@ -111,17 +111,6 @@ def test_a_csv_that_is_none_names_its_line_or_what_it_has_in_place_of_commas(tex
         tasks.get("qa").load({"path": str(tmp_path), "fields": {"question": "q", "answer": "a"}}, "test")
 
 
-def test_the_examples_of_big_bench_are_read_where_they_stand(tmp_path):
-    told = {"name": "x", "keywords": ["a"], "examples": [{"input": "Who?", "target_scores": {"I": 0, "You": 1}}]}
-    path = written(tmp_path / "task.json", told)
-    source = {"path": str(path), "fields": {"question": "input", "choices": "target_scores", "answer": "target_scores"}}
-    (example,) = tasks.get("choice").load(source, "test")
-    assert (example["choices"], example["reference"]) == (["I", "You"], "B")
-    written(path, told | {"more": told["examples"]})
-    with pytest.raises(BadInput, match="expected a list of records, found dict"):
-        tasks.get("choice").load(source, "test")
-
-
 @pytest.mark.parametrize(
     ("second", "said"),
     [("x", "1 of 2 questions repeat an earlier one"),

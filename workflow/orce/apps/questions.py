@@ -109,10 +109,10 @@ def _check_fields(fields: Any, task: str | None) -> None:
 def _rows(questions: Any) -> list[tables.Row]:
     """(where, row) of each question; where: for messages."""
     if not isinstance(questions, str | Path):
-        held = questions if _is_one(questions) else tables.held(questions)
+        held = None if _is_row(questions) else tables.held(questions)
         if not isinstance(held, list):
             raise BadInput(
-                f"questions is {short(questions)}{tables.tables_in(held)}; a single question is a list of one, and several are "
+                f"questions is {short(questions)}; a single question is a list of one, and several are "
                 "a list, a data frame, a mapping of columns or the path of a file"
             )
         return [(f"question {number}", question) for number, question in enumerate(held, 1)]
@@ -123,10 +123,11 @@ def _rows(questions: Any) -> list[tables.Row]:
     raise BadInput(f"{short(str(questions))}: no such file of questions{_meant(str(questions))}")
 
 
-def _is_one(questions: Any) -> bool:
-    """Whether this is one row of a data frame, or a named tuple: its cells are no questions."""
-    row = tables.as_mapping(questions)
-    return row is not questions and isinstance(row.get("question"), str)
+def _is_row(questions: Any) -> bool:
+    """Whether this is a row of a data frame, whose cells are no questions: a named tuple, a series."""
+    if hasattr(questions, "to_frame"):
+        return "question" in questions.index
+    return hasattr(questions, "_asdict")
 
 
 def _meant(questions: str) -> str:
@@ -204,7 +205,7 @@ def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
     named = tables.record(row, fields)
     columns = set()
     for column in fields.values():
-        columns.update(tables.several(cells, column))
+        columns.update(as_list(column))
     if not REFERENCES.isdisjoint(named):
         columns |= REFERENCES
     others = {key: value for key, value in cells.items() if key not in columns}

@@ -1,12 +1,11 @@
 """Tables that people bring: JSON lines, JSON, CSV, TSV (with a header) or Parquet, plain or packed
-by gzip, zstd, bzip2 or xz, and their values.
+by gzip or zstd, and their values.
 
 A column is named with dots into nested JSON: doc.question, resps.0.0.
 """
 
 import argparse
 import ast
-import bz2
 import contextlib
 import csv
 import datetime
@@ -15,12 +14,11 @@ import gzip
 import io
 import itertools
 import json
-import lzma
 import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from decimal import Decimal
@@ -33,12 +31,15 @@ from orce.errors import BadInput
 Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
-PACKED = ("", ".gz", ".zst", ".bz2", ".xz")
-BY_CONTENT = {b"PAR1": "parquet", b"ARROW1": "feather"}
+PACKED = ("", ".gz", ".zst")
+PARQUET = b"PAR1"  # what such a file begins with, whatever it is called
 NO_TABLES = {
     b"PK\x03\x04": "a zip archive (or a workbook, .xlsx); unpack it, or save the sheet as CSV",
+    b"ARROW1": "an Arrow file; save it as Parquet",
     b"version https://git-lfs": "a pointer of git-lfs and not the file; git lfs pull fetches it",
 }
+GZIP = b"\x1f\x8b"  # what packed files begin with
+ZSTD = b"\x28\xb5\x2f\xfd"
 PIECE = 2**20  # bytes that are unpacked at once
 BEGINNING = 1000  # bytes in which a file shows what it holds
 POINTER = 8  # bytes
@@ -54,34 +55,26 @@ def read(path: Path, first: int | None = None) -> list[Row]:
     """The rows of a file, or the first of them. Raises BadInput naming the file, and the line where
     one is broken.
     """
-    readers = {"csv": _csv, "tsv": _csv, "parquet": _parquet, "feather": _feather}
-    reader = readers.get(_kind_by_content(path) or kind(path), _json)
+    reader = {"csv": _csv, "tsv": _csv, "parquet": _parquet}.get(_kind_by_content(path), _json)
     rows = [*itertools.islice(reader(path), first)]
     if not rows:
         raise BadInput(f"{path}: no rows; expected one for each example")
     return rows
 
 
-def _kind_by_content(path: Path) -> str | None:
-    """parquet or feather, whatever a file is called, by what it begins with. Raises BadInput for what
-    is no table.
-    """
+def _kind_by_content(path: Path) -> str:
+    """How a file is read. Raises BadInput for what is no table."""
     with open(path, "rb") as handle:
         start = handle.read(24)
     for sign, remedy in NO_TABLES.items():
         if start.startswith(sign):
             raise BadInput(f"{path}: {remedy}")
-    return _by_sign(BY_CONTENT, start)
-
-
-def _by_sign(values: Mapping[bytes, Any], start: bytes) -> Any:
-    """The value whose key a file begins with; None where it begins with none of them."""
-    return next((value for sign, value in values.items() if start.startswith(sign)), None)
+    return "parquet" if start.startswith(PARQUET) else kind(path)
 
 
 def kind(path: Path) -> str:
     """The ending that says how a file is read: one of KINDS, or another, as of JSON lines."""
-    return Path(re.sub(r"\.(gz|zst|bz2|xz)$", "", path.name.lower())).suffix[1:]
+    return Path(re.sub(r"\.(gz|zst)$", "", path.name.lower())).suffix[1:]
 
 
 @dataclass
@@ -122,28 +115,21 @@ def _check_unpacked(path: Path, size: int, limit: float) -> None:
 def opened(path: Path) -> Iterator[Unpacked]:
     """A file's bytes, unpacked. Raises BadInput where it is cut off, or unpacks to too much."""
     with open(path, "rb") as handle:
-        unpack = _by_sign(UNPACKERS, handle.peek(6))
+        start = handle.peek(4)
         try:
-            if unpack is None:
-                yield Unpacked(path, handle, limit=math.inf)
+            if start.startswith(GZIP):
+                yield Unpacked(path, gzip.GzipFile(fileobj=handle), largest())
+            elif start.startswith(ZSTD):
+                yield Unpacked(path, _open_zstd(handle), largest())
             else:
-                yield Unpacked(path, unpack(handle), largest())
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+                yield Unpacked(path, handle, limit=math.inf)
+        except (EOFError, OSError, zlib.error) as error:
             raise BadInput(f"{path}: cannot be unpacked ({error}); is the file cut off?") from None
 
 
 def _open_zstd(handle: Any) -> Any:
     stream = _arrow(handle.name).input_stream(handle, compression="zstd")
     return io.BufferedReader(stream)
-
-
-# By what packed files begin with.
-UNPACKERS: dict[bytes, Callable[[Any], Any]] = {
-    b"\x1f\x8b": gzip.open,
-    b"BZh": bz2.open,
-    b"\xfd7zXZ\x00": lzma.open,
-    b"\x28\xb5\x2f\xfd": _open_zstd,
-}
 
 
 def _arrow(path: Path) -> Any:
@@ -177,35 +163,16 @@ def read_text(path: Path) -> str:
 
 def _json(path: Path) -> Iterator[Row]:
     """The records of a list, or of JSON lines, whichever of them the file holds."""
-    items = _listed(path)
-    if items is None:
+    with opened(path) as handle:
+        start = handle.peek().lstrip(BLANK)
+    if not start.startswith(b"["):
         yield from _json_lines(path)
         return
-    for i, item in enumerate(items):
+    for i, item in enumerate(read_json(path)):
         if not isinstance(item, dict):
             shown = type(item).__name__
             raise BadInput(f"{path}, item {i}: expected a JSON object, found {shown}")
         yield f"{path}, item {i}", item
-
-
-def _listed(path: Path) -> list[Any] | None:
-    """The items of a file that holds a list of records; None for one that holds JSON lines."""
-    with opened(path) as handle:
-        start = handle.peek().lstrip(BLANK)
-    if not start or not (kind(path) == "json" or start.startswith(b"[")):
-        return None
-    try:
-        items = held(read_json(path))
-    except BadInput as error:
-        if start.startswith(b"[") or "(Extra data)" not in str(error):
-            raise
-        return None
-    if not isinstance(items, list):
-        shown = type(items).__name__
-        raise BadInput(
-            f"{path}: expected a list of records, found {shown}{tables_in(items)}; give the list, or JSON lines"
-        )
-    return items
 
 
 def read_json(path: Path):
@@ -239,6 +206,8 @@ def _json_line(where: str, ending: str, line: bytes) -> dict[str, Any]:
         return parse_object(where, line)
     except BadInput as error:
         named = "" if ending in KINDS else "; a table of cells is named .csv or .tsv"
+        if ending == "json":
+            named = "; give a list of records, or one a line"
         raise BadInput(f"{error}{named}") from None
 
 
@@ -253,6 +222,8 @@ def _csv(path: Path) -> list[Row]:
         lines = cells(path, dialect, skipinitialspace=True)
         header = next(lines)[1]
     header = [name.strip() for name in header]
+    if header.count("") > 1:
+        header = [name or f"unnamed {number}" for number, name in enumerate(header, 1)]
     _refuse_columns(path, header)
     rows = []
     for where, row in lines:
@@ -336,7 +307,7 @@ def _is_formula(cell: Any) -> bool:
     return isinstance(cell, str) and FORMULA.match(cell) is not None
 
 
-# Parquet and Arrow
+# Parquet
 
 
 def _parquet(path: Path) -> Iterator[Row]:
@@ -368,28 +339,11 @@ def parquet_rows(path: Path, source: Any) -> Iterator[Row]:
     # have
     largest_value = max((chunk.total_uncompressed_size for chunk in chunks), default=1)
     together = min(max(limit // max(largest_value, 1), 16), 1024)
-    yield from _rows_of_batches(path, file.iter_batches(together), limit)
-
-
-def _feather(path: Path) -> Iterator[Row]:
-    """The rows of an Arrow file, a batch of which may be packed. Raises BadInput as `parquet_rows`."""
-    pyarrow = _arrow(path)
-    try:
-        file = pyarrow.ipc.open_file(path)
-        _refuse_columns(path, file.schema.names)
-        batches = map(file.get_batch, range(file.num_record_batches))
-        yield from _rows_of_batches(path, batches, largest())
-    except pyarrow.ArrowInvalid as error:
-        raise BadInput(f"{path}: not an Arrow file ({error})") from None
-
-
-def _rows_of_batches(path: Path, batches: Iterable[Any], limit: int) -> Iterator[Row]:
-    """The rows of Arrow's batches. Raises BadInput before they unpack to more bytes than the limit."""
     size = 0
     number = 0
-    for batch in batches:
+    for batch in file.iter_batches(together):
         size += sum(_unpacked_size(path, column) for column in batch.columns)
-        _check_unpacked(path, size, limit)
+        _check_unpacked(path, size, limit)  # before it is unpacked
         for row in batch.to_pylist():
             yield f"{path}, row {number}", row
             number += 1
@@ -408,7 +362,7 @@ def _refuse_columns(path: Path, columns: list[str]) -> None:
     """Raises BadInput for a column that stands twice, of which a row would keep one, and for a
     single one whose name is a whole header with other signs than commas between.
     """
-    _refuse_repeated(filter(None, columns), f"{path}: ")
+    _refuse_repeated(columns, f"{path}: ")
     for sign, name in SEPARATORS.items():
         if len(columns) == 1 and sign in columns[0]:
             raise BadInput(
@@ -426,82 +380,37 @@ def _refuse_repeated(columns: Iterable[Any], where: str = "") -> None:
 
 # The method that gives the rows: of polars, pyarrow, datasets, arrays and series, pandas.
 HOLDERS = (("to_dicts",), ("to_pylist",), ("to_list",), ("tolist",), ("to_dict", "records"))
-# What has no length yet: a lazy frame of polars, a reader of pyarrow. A data set that streams is
-# iterated.
-UNREAD = (("collect",), ("read_all",))
 
 
 def held(rows: Any) -> Any:
-    """The list of rows in what holds them: a data frame, an array, a mapping of columns, or one with
-    a single list of records, as BIG-bench has its examples beside a description. Anything else is
-    returned as it is.
+    """The list of rows in what holds them: a data frame, an array, a mapping of columns, anything
+    that is iterated. Anything else is returned as it is.
     """
-    rows = _with_its_index(rows)
-    names = getattr(getattr(rows, "dtype", None), "names", None)
-    if names:
-        rows = {name: rows[name] for name in names}  # numpy's structured array
-    for method, *options in HOLDERS if hasattr(rows, "__len__") else UNREAD:
+    if hasattr(rows, "reset_index") and hasattr(rows, "columns"):
+        rows = _with_its_index(rows)
+    for method, *options in HOLDERS if hasattr(rows, "__len__") else ():
         if hasattr(rows, method):
             return held(getattr(rows, method)(*options))
     if isinstance(rows, Mapping):
-        return _held_by_mapping(rows)
+        columns = [*map(held, rows.values())]
+        are_columns = all(isinstance(column, list) for column in columns)
+        if not are_columns or len({*map(len, columns)}) != 1:
+            return rows
+        named = [dict(zip(rows, cells, strict=True)) for cells in zip(*columns, strict=True)]
+        are_tables = any(all(isinstance(cell, dict) for cell in row.values()) for row in named[:1])
+        return rows if are_tables else named
     if isinstance(rows, str | bytes | AbstractSet) or not isinstance(rows, Iterable):
         return rows  # a set has no order
-    return [plain(as_mapping(row)) for row in rows]
+    return [plain(row) for row in rows]
 
 
-def _held_by_mapping(rows: Mapping[Any, Any]) -> Any:
-    """The rows of a mapping of columns, or its only list of records; else the mapping."""
-    if all(_is_by_number(cells) for cells in rows.values()):  # DataFrame.to_json
-        rows = {name: [*cells.values()] for name, cells in rows.items()}
-    columns = {name: held(column) for name, column in rows.items()}
-    lists = [column for column in columns.values() if isinstance(column, list)]
-    records = [column for column in lists if column and isinstance(column[0], dict)]
-    is_table = len(lists) == len(rows) and len({*map(len, lists)}) == 1
-    if is_table and len(records) < len(rows):  # all of them are several tables, or a single one
-        return [dict(zip(columns, row, strict=True)) for row in zip(*lists, strict=True)]
-    return records[0] if len(records) == 1 else rows
-
-
-def tables_in(rows: Any) -> str:
-    """A part of a message, where a mapping has several tables, as a data set has its splits."""
-    parts = rows.items() if isinstance(rows, Mapping) else ()
-    tables = {str(name): held(part) for name, part in parts}
-    names = [
-        name
-        for name, part in tables.items()
-        if isinstance(part, list) and part and isinstance(part[0], dict)
-    ]
-    return f" of {len(names)} tables ({', '.join(names)})" if len(names) > 1 else ""
-
-
-def _is_by_number(cells: Any) -> bool:
-    return isinstance(cells, Mapping) and "".join(map(str, cells)).isdecimal()
-
-
-def _with_its_index(rows: Any) -> Any:
-    """A data frame with its named index as columns, which its rows would lose. Raises BadInput for a
-    column that stands twice, of which they would lose one.
+def _with_its_index(frame: Any) -> Any:
+    """A data frame of pandas with its named index as columns, which its rows would lose. Raises
+    BadInput for a column that stands twice, of which they would lose one.
     """
-    if not hasattr(rows, "to_dict"):
-        return rows
-    columns = {*getattr(rows, "columns", [])}
-    _refuse_repeated(getattr(rows, "columns", []))
-    index = getattr(getattr(rows, "index", None), "names", [])
-    names = {name for name in index if name is not None}
-    if columns and names and columns.isdisjoint(names):
-        return rows.reset_index()
-    return rows
-
-
-def as_mapping(row: Any) -> Any:
-    """A row as a mapping, where it is a named tuple or a series of named cells."""
-    if hasattr(row, "_asdict"):
-        return row._asdict()
-    labels = getattr(row, "index", None) if hasattr(row, "to_dict") else None
-    if labels is not None and all(isinstance(label, str) for label in labels):
-        return row.to_dict()
-    return row
+    _refuse_repeated(frame.columns)
+    names = {*frame.index.names} - {None}
+    return frame.reset_index() if names and names.isdisjoint(frame.columns) else frame
 
 
 # Cells
@@ -526,35 +435,25 @@ def plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime.date | datetime.time) else value
 
 
-# A quoted text, the space before the next one (['a' 'b'] is numpy's list), a missing value, and
-# array([...], dtype=object). A text without its closing quote reaches to the end: from each of its
-# escaped quotes, another search would begin.
-NUMPYS = re.compile(
-    r"""('(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))(\s+(?=['"]))?|\bnan\b|\barray(?=\()|,\s*+dtype=\w+""",
-    re.DOTALL,
-)
+# A list as numpy prints it, ['a' 'b'] or [array(['a'])]: Python would read the first as ['ab'].
+NUMPYS = re.compile(r"""\A\s*(?:[\[{].*(?:['"]\s+['"]|\barray\(|\bnan\b)|array\()""", re.DOTALL)
 
 
-def decoded(cell: Any) -> Any:
-    """A cell of a table: a list or a mapping parsed from JSON, or from what Python or numpy writes;
-    any other value unchanged.
+def decoded(where: str, cell: Any) -> Any:
+    """A cell of a table: a list or a mapping parsed from JSON, or from what Python writes; any other
+    value unchanged. Raises BadInput for a list as numpy prints it.
     """
     if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{", "(", "array(")):
         return cell
     with contextlib.suppress(ValueError):
         return parse_json(cell)
+    if NUMPYS.match(cell):
+        expected = 'a list as numpy prints it; write it as JSON, ["a", "b"]'
+        raise BadInput(f"{where}: {cell[:80]!r} is {expected}")
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
-        value = ast.literal_eval(NUMPYS.sub(_pythons, cell.strip()))
+        value = ast.literal_eval(cell.strip())
         return plain(value) if isinstance(value, list | tuple | dict) else cell
     return cell
-
-
-def _pythons(match: re.Match) -> str:
-    """What numpy writes as Python writes it."""
-    text, space = match.groups()
-    if text is None:
-        return "None" if match[0] == "nan" else ""
-    return f"{text}, " if space else text
 
 
 def written(cell: Any) -> str | None:
@@ -634,7 +533,7 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
     else:
         raise BadInput(f"{where}: expected a mapping of columns, found {type(columns).__name__}")
     for name in cells.keys() & {*LISTS}:
-        cells[name] = decoded(cells[name])
+        cells[name] = decoded(where, cells[name])
     for name in cells.keys() & {"correct", "confidence"}:
         cell = cells[name]
         cells[name] = [*map(judgement, cell)] if isinstance(cell, list) else judgement(cell)
@@ -643,54 +542,34 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
 
 def _named(row: Row, name: str, column: str | list[str]) -> Any:
     """The cell that a field names, or a list of several."""
-    cells = [value(row, name, path) for path in several(row[1], column)]
-    return cells[0] if isinstance(column, str) and len(cells) == 1 else cells
-
-
-def several(row: Any, column: str | list[str]) -> list[str]:
-    """The columns that a field names: one, a list of them, or some with commas between ("a,b,c"),
-    if no column is called that.
-    """
     if isinstance(column, list):
-        return column
-    names = [name.strip() for name in column.split(",")]
-    is_one = not isinstance(row, Mapping) or column in row or not all(names)
-    return [column] if is_one else names
+        return [value(row, name, path) for path in column]
+    return value(row, name, column)
 
 
 def value(row: Row, name: str, column: str) -> Any:
-    """The cell of a row in a column. Raises BadInput listing the columns. name: the field that
-    names the column.
+    """The cell of a row in a column, whose own name may have dots. Raises BadInput listing the
+    columns. name: the field that names the column.
     """
     where, cell = row
-    path = column.split(".")
-    depth = 0
-    while depth < len(path):
-        columns = _columns(cell)
-        parts = _parts_of_name(path[depth:], columns)
-        if not parts:
-            inside = f" in {'.'.join(path[:depth])}" if depth else ""
+    rest = column
+    while rest:
+        columns = _columns(where, cell)
+        part = rest if rest in columns else rest.partition(".")[0]
+        if part not in columns:
+            above = column.removesuffix(rest).rstrip(".")
+            inside = f" in {above}" if above else ""
             named = f", which fields.{name} names" if name else ""
-            known = _known_columns(path[depth], columns, inside)
-            raise BadInput(f"{where}: no column {path[depth]!r}{inside}{named}; {known}")
-        cell = columns[".".join(path[depth : depth + parts])]
-        depth += parts
+            known = _known_columns(part, columns, inside)
+            raise BadInput(f"{where}: no column {part!r}{inside}{named}; {known}")
+        cell = columns[part]
+        rest = rest[len(part) + 1 :]
     return plain(cell)
 
 
-def _parts_of_name(path: list[str], columns: dict[str, Any]) -> int:
-    """How many parts of a path name the next column: a column's own name may have dots, and the
-    longest that is there counts. 0 if none is.
-    """
-    for parts in range(len(path), 0, -1):
-        if ".".join(path[:parts]) in columns:
-            return parts
-    return 0
-
-
-def _columns(cell: Any) -> dict[str, Any]:
+def _columns(where: str, cell: Any) -> dict[str, Any]:
     """What is in a cell, by name or number; nothing where it has no columns."""
-    cell = decoded(cell)
+    cell = decoded(where, cell)
     if isinstance(cell, list):
         cell = dict(enumerate(cell))
     return {str(key): item for key, item in cell.items()} if isinstance(cell, dict) else {}
@@ -707,7 +586,7 @@ def _known_columns(name: str, columns: dict[str, Any], inside: str) -> str:
 
 
 class Columns(argparse.Action):
-    """{NAME: COLUMN} of a command line; a name that stands several times has several columns."""
+    """{NAME: COLUMN} of a command line, or {NAME: [COLUMN, ...]} of several with commas between."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         columns: dict[str, list[str]] = {}
@@ -717,7 +596,7 @@ class Columns(argparse.Action):
                 parser.error(
                     f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0"
                 )
-            columns.setdefault(name, []).append(column)
+            columns.setdefault(name, []).extend(column.split(","))
         fields = {name: named if len(named) > 1 else named[0] for name, named in columns.items()}
         setattr(namespace, self.dest, fields)
 

@@ -36,7 +36,7 @@ def read_options(where: str, name: str | list[str], cell: Any) -> tuple[list[str
     """Option texts, at least two, without letters or numbers of their own; and their labels, if the
     cell has any but letters. Empty texts pass: published sets have some.
     """
-    given = cell = tables.decoded(cell)
+    given = cell = tables.decoded(where, cell)
     labels = []
     if isinstance(name, list):  # a column each
         while cell and is_blank(cell[-1]):  # of a question with fewer options
@@ -92,7 +92,7 @@ def letter_of_answer(
     none or several.
     """
     labels = [*map(str, labels)]
-    value = answer if answer in choices else tables.decoded(answer)
+    value = answer if answer in choices else tables.decoded(where, answer)
     if isinstance(value, dict):  # {option: 0 or 1}
         value = _as_mask(where, name, value, labels or choices)
     is_mask = isinstance(value, list) and len(value) == len(choices)

@@ -157,7 +157,7 @@ def read_answers(where: str, record: Record) -> Question:
             return given
         record = {"answer": text}
         correct = right
-    cells = as_list(tables.decoded(record["answers"])) if several else [record["answer"]]
+    cells = as_list(tables.decoded(where, record["answers"])) if several else [record["answer"]]
     samples = [*map(written, cells)]
     if not cells or samples.count(None) > cells.count(None):
         name = "answers" if several else "answer"
@@ -204,7 +204,7 @@ def _with_reference(
     names = source.get("fields", {})
     name = names.get(key, key)
     cell = cells.get(key)
-    labels = tables.decoded(cells.get("labels")) or []
+    labels = tables.decoded(where, cells.get("labels")) or []
     asked.options = source.get("options")
     if "choices" in names or not is_blank(cells.get("choices")):
         column = names.get("choices", "choices")

@@ -81,7 +81,7 @@ def _listed_in_text(where: str, name: str, text: str) -> Any:
     """What a text holds where that is a list of answers or a mapping that Python wrote; the text
     itself for anything else. Raises BadInput for a missing value.
     """
-    read = tables.decoded(text)
+    read = tables.decoded(where, text)
     # ["0", "1"] is a list of answers; [0, 1] may be an interval, an answer as it stands.
     if isinstance(read, list) and (not read or any(isinstance(item, str) for item in read)):
         return read
