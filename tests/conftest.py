@@ -176,6 +176,15 @@ def prompts_words(options, out, split="test") -> list[str]:
     return ["prompts", "--settings", chosen, "--split", split, "--out", str(out), "--manifest", str(manifest)]
 
 
+def sample_words(model: dict, engine: str, prompts, out, **changed) -> list[str]:
+    """The command that asks the arithmetic questions of the file `prompts` once each, as of the split sft."""
+    settings = {
+        "label": "sample", "task": ARITHMETIC, "model": model, "engine": engine, "shots": None, "seed": 1,
+        "samples": 1, "temperature": 1.0, "top_p": 1.0, "max_tokens": 1,
+    } | changed  # fmt: skip
+    return ["sample", "--settings", json.dumps(settings), "--prompts", f"sft={prompts}", "--out", str(out)]
+
+
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -344,9 +353,15 @@ def direct(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+def on_cpu(**source) -> dict:
+    """Settings of a model of a {path}, or of a {server, model}."""
+    named = {key: str(value) for key, value in source.items()}
+    return {"source": named, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+
+
 @pytest.fixture
 def model_settings(tiny) -> dict:
-    return {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
+    return on_cpu(path=tiny)
 
 
 FAMILIES = ("Llama", "Qwen3", "Mistral")

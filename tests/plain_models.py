@@ -42,6 +42,11 @@ class Plain:
             for i, after in enumerate(continuations)
         ]
 
+    @torch.no_grad()
+    def next_scores(self, content: str, after=()) -> torch.Tensor:
+        """Logits of the token that follows a prompt and some tokens of its reply, float64 [V]."""
+        return self.model(torch.tensor([[*self.prompt(content), *after]])).logits[0, -1].double()
+
     def turns(self, content: str, percents) -> list[torch.Tensor]:
         """log P of each token of the turns that state some confidences, with their end."""
         whole = [[*self.ids(f"Confidence: {percent}"), self.tokenizer.eos_token_id] for percent in percents]
@@ -67,17 +72,15 @@ class Plain:
             found.append(stated + math.log1p(-scores[i, len(own), [*longer]].exp().sum().item()))
         return np.array(found)
 
-    @torch.no_grad()
     def written(self, content: str, tokens: int) -> str:
         """Greedy text of at most so many tokens."""
-        ids = self.prompt(content)
-        start = len(ids)
-        for _ in range(tokens):
-            best = int(self.model(torch.tensor([ids])).logits[0, -1].argmax())
+        reply: list[int] = []
+        while len(reply) < tokens:
+            best = int(self.next_scores(content, reply).argmax())
             if best == self.tokenizer.eos_token_id:
                 break
-            ids.append(best)
-        return self.tokenizer.decode(ids[start:])
+            reply.append(best)
+        return self.tokenizer.decode(reply)
 
 
 def optimized(plain: Plain, loss, steps: int, rate=lambda step: 0.01, decay: float = 0.0) -> list[float]:

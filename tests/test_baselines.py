@@ -2,156 +2,50 @@
 
 import functools
 import itertools
-import json
 import math
 import pkgutil
 from types import SimpleNamespace
 
-import dry_run
 import numpy as np
 import pytest
-import torch
 import wheels
-from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, typed
-from msgspec import structs
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, on_cpu, typed
 from msgspec.structs import replace
 from test_config import deep_merge
 
 from orce import methods, stages, tasks
-from orce.__main__ import main
-from orce.artefacts import files, store
-from orce.artefacts.records import Confidence, Greedy, Sample
+from orce.artefacts.records import Greedy
 from orce.config import check as configuration
 from orce.config import layout
 from orce.config.check import check
 from orce.errors import BadInput
-from orce.llm import engines, language_model, reading
-from orce.llm.chat import prompt_ids
+from orce.llm import engines
 from orce.methods import samples
 from orce.settings import load
-from orce.settings.stage import Model, Source, to_argument
-from orce.stages import elicit, likelihoods
+from orce.settings.stage import Model, Source
+from orce.stages import elicit
+from orce.stages.prompts import draw_split
 
 NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 
 REGISTRY = methods.Registry()
-TASK = tasks.get(ARITHMETIC)
-EXAMPLE = {"id": "17+3", "question": "What is 17 + 3?", "context": None, "choices": None, "reference": "20"}
-
-
-def sampled(answers, raw):
-    """The sample of a tested question whose greedy answer is 20."""
-    greedy = Greedy(answer="20", raw=raw, correct=True, f1=None)
-    return Sample(id="17+3", split="test", answers=answers, raw=answers, correct=[], greedy=greedy)
-
-
-def measured(name, **seen):
-    return REGISTRY.get(name).measure(seen, EXAMPLE, TASK)
-
-
-@pytest.fixture(scope="module")
-def lm(tiny):
-    return language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}})
-
-
-def by_hand(lm, messages, text):
-    """Log-probability of each token of a reply, from one plain forward pass of the whole conversation."""
-    before, after = prompt_ids(lm.tokenizer, messages), lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-    with torch.no_grad():
-        scores = lm.model(torch.tensor([before + after])).logits[0].log_softmax(-1)
-    return [float(scores[len(before) + i - 1, token]) for i, token in enumerate(after)]
-
-
-@pytest.mark.slow
-def test_texts_have_the_log_probabilities_of_a_plain_forward_pass_in_any_number_of_parts(lm, monkeypatch):
-    asked = ("What is 2 + 2?", "Name a town.", "What is 1 + 1, please?")
-    prompts = [[{"role": "user", "content": text}] for text in asked]
-    texts = [["4", "2 + 2 = 4", ""], ["Paris, in the north of France"], ["2", "22", "2"]]
-    found = reading.Scorer(lm, 200).logprobs(prompts, texts)
-    for messages, continuations, rows in zip(prompts, texts, found, strict=True):
-        for text, row in zip(continuations, rows, strict=True):
-            assert row == pytest.approx(by_hand(lm, messages, text), abs=1e-4)
-    assert found[0][2] == [], "an empty reply has no tokens"
-    prompts = [[{"role": "user", "content": "Count."}]] * 4
-    texts = [["one two three"], ["one"], ["four five six seven eight"], ["nine"]]
-    whole = reading.Scorer(lm, 400).logprobs(prompts, texts)
-    monkeypatch.setattr(reading, "TOKENS", 3)
-    for row, other in zip(whole, reading.Scorer(lm, 400).logprobs(prompts, texts), strict=True):
-        assert row[0] == pytest.approx(other[0], abs=1e-4)
-
-
-@pytest.mark.slow
-def test_the_record_of_a_greedy_answer_has_its_tokens_and_p_true(lm):
-    record = sampled(["20", "30", None, "20"], "17 + 3 = 20")
-    options = likelihoods.LikelihoodsSettings(task=ARITHMETIC, shots=0, label="x", model=NO_MODEL)
-    (found,) = likelihoods.score([(EXAMPLE, record)], reading.Scorer(lm), options)
-    assert found["logprobs"] == pytest.approx(by_hand(lm, TASK.prompt(EXAMPLE, 0), "17 + 3 = 20"), abs=1e-4)
-    asked = likelihoods.p_true_prompt(TASK, EXAMPLE, record)
-    assert "20\n30\n\nPossible answer: 20\n" in asked[0]["content"], "each idea once, the frequent first"
-    true, false = (math.exp(by_hand(lm, asked, letter)[0]) for letter in "AB")
-    assert found["p_true"] == pytest.approx(true / (true + false), abs=1e-4)
-    assert found["p_true_mass"] == pytest.approx(true + false, rel=1e-3)
-
-
-def test_samples_are_counted_by_the_tasks_key_and_one_of_them_is_too_few():
-    """Values of published implementations: test_reference_values.py."""
-    drop = tasks.get("drop")
-    found = REGISTRY.get("semantic_entropy").measure({"answers": ["The Bears", "bears", "Lions", "lions."]}, {}, drop)
-    assert found == pytest.approx(1 - math.log(2) / math.log(4))
-    assert measured("semantic_entropy", answers=["20", None, None, "30"]) == pytest.approx(0), "unread ones are apart"
-    with pytest.raises(BadInput, match=r"at least two samples of each prompt; raise answers\.samples"):
-        measured("semantic_entropy", answers=["20"])
-    assert measured("likelihood", logprobs=[]) is None and measured("min_likelihood", logprobs=[]) is None
-    assert score("num_sets", ["The Bears", "bears.", "Lions", "lions", "Tigers"]) == pytest.approx((5 - 3) / (5 - 1))
-    seen = {"answers": ["The Bears", None, "Lions", "bears"], "greedy": {"answer": "bears"}}
-    measure = REGISTRY.get("agreement").measure
-    assert measure(seen, ASKED, ALIKE) == 0.5
-    assert measure(seen | {"greedy": {"answer": None}}, ASKED, ALIKE) == 0
 
 
 @pytest.mark.parametrize(("text", "confidence"), [
-    ("Highly likely", 0.9), ("highly unlikely.", 0.05), ("It is unlikely.", 0.2), ("**Probably not**", 0.25),
-    ("Probably", 0.7), ("Better than even", 0.6), ("Likely", 0.7), ("Very good chance", 0.8), ("About even", 0.5),
-    ("Little chance", 0.1), ("Chances are slight", 0.1), ("Almost no chance", 0.02), ("almost certain", 0.95),
+    ("highly unlikely.", 0.05), ("It is unlikely.", 0.2), ("**Probably not**", 0.25),
+    ("Very good chance", 0.8), ("Chances are slight", 0.1), ("almost certain", 0.95),
     ("Likely or unlikely", None), ("Not very likely", None), ("I would say 70%", None), ("", None),
 ])  # fmt: skip
 def test_words_are_read_as_numbers(text, confidence):
     assert REGISTRY.get("linguistic").read(text, {}) == confidence
 
 
-class Replies:
-    """An engine that gives the next of some replies for each prompt, and keeps the prompts."""
-
-    def __init__(self, *replies):
-        self.replies, self.asked = list(replies), []
-
-    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0):
-        self.asked += prompts
-        return [[self.replies.pop(0)] for _ in prompts]
-
-
-def test_an_unreadable_reply_is_asked_for_once_more_and_then_counted():
-    items = [(EXAMPLE | {"id": name}, sampled([], "20").greedy) for name in "abc"]
-    named = {"method": "linguistic", "module": "linguistic", "label": "x", "engine": "none", "model": NO_MODEL}
-    options = elicit.ElicitSettings(task=ARITHMETIC, options={"max_tokens": 8}, seed=1, **named)
-    engine = Replies("Almost certain", "Yes", "No", "unlikely", "No")
-    found = elicit.Elicitation(options).elicit(items, engine)
-    assert [one.confidence for one in found] == [0.95, 0.2, None]
-    assert [one.retried for one in found] == [False, True, True]
-    assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "20" for one in found)
-    assert [turn["role"] for turn in engine.asked[-1]] == ["user", "assistant", "user"]
-    assert all(text in engine.asked[0][0]["content"] for text in ("Proposed answer: 20", "Chances are slight"))
-
-
-def sample(seed, levels=None):
+def sample(seed, levels):
     """200 confidences, in `levels` steps if given, and answers that are right less often than they say."""
     rng = np.random.default_rng(seed)
     confidence = rng.random(200) if levels is None else rng.integers(0, levels + 1, 200) / levels
     return confidence, rng.random(200) < confidence**2
-
-
-SAMPLES = [sample(seed, levels) for seed in range(5) for levels in (None, 10, 100)]
 
 
 def calibrated(name, confidence, correct, at):
@@ -159,48 +53,24 @@ def calibrated(name, confidence, correct, at):
     return module.apply(module.fit(confidence, correct), at)
 
 
-class Stated:
-    """A classifier of scikit-learn whose decision is a column of its input."""
+@pytest.mark.parametrize("levels", [None, 10, 100])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_platt_isotonic_and_temperature_are_scikit_learns(seed, levels):
+    from scipy.special import expit, logit
+    from sklearn.calibration import _sigmoid_calibration
+    from sklearn.isotonic import IsotonicRegression
+    from sklearn.linear_model import LogisticRegression
 
-    def __init__(self, scale=lambda x: x):
-        self.scale, self.classes_ = scale, np.array([0, 1])
-
-    def decision_function(self, X):
-        return self.scale(np.asarray(X)[:, 0])
-
-    def fit(self, X, y):
-        return self
-
-    def predict(self, X):
-        return (self.decision_function(X) > 0).astype(int)
-
-    def __sklearn_is_fitted__(self):
-        return True
-
-    def get_params(self, deep=False):
-        return {}
-
-
-def sklearns(method, scale, confidence, correct, at):
-    from sklearn.base import BaseEstimator, ClassifierMixin
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.frozen import FrozenEstimator
-
-    made = type("Below", (ClassifierMixin, Stated, BaseEstimator), {})(scale)
-    model = CalibratedClassifierCV(FrozenEstimator(made), method=method, ensemble=False)
-    return model.fit(confidence[:, None], correct.astype(int)).predict_proba(at[:, None])[:, 1]
-
-
-@pytest.mark.parametrize(("confidence", "correct"), SAMPLES[:6])
-def test_platt_isotonic_and_temperature_are_scikit_learns(confidence, correct):
-    from scipy.special import logit
-
+    confidence, correct = sample(seed, levels)
     at = np.linspace(0, 1, 101)
-    for name, theirs, near in (("platt", "sigmoid", 1e-4), ("isotonic", "isotonic", 1e-6)):
-        expected = sklearns(theirs, np.asarray, confidence, correct, at)
-        assert calibrated(name, confidence, correct, at) == pytest.approx(expected, abs=near)
+    slope, intercept = _sigmoid_calibration(confidence, correct)
+    expected = expit(-(slope * at + intercept))
+    assert calibrated("platt", confidence, correct, at) == pytest.approx(expected, abs=1e-4)
+    expected = IsotonicRegression(out_of_bounds="clip").fit(confidence, correct).predict(at)
+    assert calibrated("isotonic", confidence, correct, at) == pytest.approx(expected, abs=1e-6)
     clipped, at = np.clip(confidence, 0.005, 0.995), np.linspace(0.01, 0.99, 99)
-    expected = sklearns("temperature", logit, clipped, correct, at)
+    scaled = LogisticRegression(C=np.inf, fit_intercept=False).fit(logit(clipped)[:, None], correct)
+    expected = scaled.predict_proba(logit(at)[:, None])[:, 1]
     assert calibrated("temperature", confidence, correct, at) == pytest.approx(expected, abs=2e-3)
 
 
@@ -244,41 +114,9 @@ def test_the_rows_of_a_table_name_the_methods_and_calibrations():
     ]  # fmt: skip
 
 
-def test_a_calibration_plans_its_method_on_the_set_to_fit_on_with_the_same_confidence_llm(tmp_path):
-    found = dry_run.planned(tmp_path, config())
-    options = {(command.stage, command.out): command.options for command in found}
-    here, fit = "results/arithmetic/smollm2", "results/fit/smollm2"
-    assert {("sft", f"{here}/sft/manifest.json"), ("likelihoods", f"{here}/likelihoods.jsonl")} <= options.keys()
-    for cell in (here, fit):
-        stated = options["state", f"{cell}/sft/confidences.jsonl"]
-        assert stated["--weights"] == [f"{here}/sft/manifest.json"]
-    calibrated = options["fit", f"{here}/sft+platt/confidences.jsonl"]
-    assert calibrated["--confidences"] == [f"{here}/sft/confidences.jsonl"]
-    assert calibrated["--fit-confidences"] == [f"{fit}/sft/confidences.jsonl"]
-    trained = [command.out for command in found if command.stage in ("sft", "train", "dpo")]
-    assert trained and not [out for out in trained if out.startswith(fit)], "nothing is trained for the fit"
-
-
-def test_a_held_out_part_of_the_training_split_is_cut_apart_from_what_was_trained_on():
-    from orce.stages.prompts import draw_split
-
-    made = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
-    checked = configuration.check(made)
-    held_out = {one["id"] for one in draw_split(stages.pick_settings("prompts", checked, "fit"), "test")}
-    trained = {
-        one["id"]
-        for split in ("sft", "rl")
-        for one in draw_split(stages.pick_settings("prompts", checked, "arithmetic"), split)
-    }
-    sizes = [checked.datasets["arithmetic"].splits[split].size for split in ("sft", "rl")]
-    assert len(held_out) == 50 and len(trained) == sum(sizes) and not held_out & trained
-
-
 @pytest.mark.parametrize("more", [{}, {"test": {"from": "train", "size": 30}}], ids=["alone", "after its test"])
 def test_a_test_split_is_cut_apart_from_the_questions_that_tune_chooses_on(more):
     """validation is cut last by name in its own data set, and the other's test split comes after it."""
-    from orce.stages.prompts import draw_split
-
     splits = {name: {"from": "train", "size": size} for name, size in {"sft": 40, "rl": 20, "validation": 60}.items()}
     changed = config(datasets__fit__splits={"test": {"from": "train", "size": 50}})
     changed["datasets"]["arithmetic"] |= {
@@ -287,11 +125,11 @@ def test_a_test_split_is_cut_apart_from_the_questions_that_tune_chooses_on(more)
     }
     changed["tables"]["mine"]["methods"] = ["vanilla"]
     checked = configuration.check(changed)
-    drawn = {
-        (name, split): {one["id"] for one in draw_split(stages.pick_settings("prompts", checked, name), split)}
-        for name, split in (("fit", "test"), *(("arithmetic", split) for split in ("sft", "rl", "validation")))
-    }
-    assert sum(map(len, drawn.values())) == len(set().union(*drawn.values())) == 50 + 40 + 20 + 60
+    asked = [("fit", "test"), *(("arithmetic", split) for split in splits)]
+    settings = {name: stages.pick_settings("prompts", checked, name) for name in ("fit", "arithmetic")}
+    drawn = [draw_split(settings[name], split) for name, split in asked]
+    ids = [{one["id"] for one in examples} for examples in drawn]
+    assert sum(map(len, ids)) == len(set().union(*ids)) == 50 + 40 + 20 + 60
 
 
 @pytest.mark.parametrize(("over", "message"), cases("unfit"))
@@ -324,13 +162,19 @@ def test_a_score_is_highest_where_all_samples_agree_and_0_where_none_do(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_the_order_changes_no_bit_and_unreadable_or_single_samples_have_their_bounds(name):
+def test_the_order_changes_no_bit_and_an_unreadable_sample_is_like_no_other(name):
     answers = ["dark red", "red", None, "dark blue", "blue sea"]
     assert len({score(name, order) for order in itertools.permutations(answers)}) == 1
     assert score(name, ["red", None, None]) == score(name, ["red", "blue", "green"]) == 0
     assert score(name, [None, None]) == 0
-    with pytest.raises(BadInput, match=rf"{name} needs at least two samples of each prompt; raise answers\.samples"):
-        score(name, ["red"])
+
+
+@pytest.mark.parametrize("name", [*SCORES, "semantic_entropy", "weighted_semantic_entropy"])
+def test_one_sample_is_too_few(name):
+    seen = {"answers": ["red"], "greedy": {"answer": "red"}, "sample_logprobs": [[-1.0]]}
+    told = rf"{name} needs at least two samples of each prompt; raise answers\.samples"
+    with pytest.raises(BadInput, match=told):
+        REGISTRY.get(name).measure(seen, ASKED, ALIKE)
 
 
 def test_the_methods_that_compare_meanings_are_known_to_the_notice_of_samples_that_all_differ():
@@ -400,10 +244,6 @@ def logs(*probabilities):
 
 
 def test_meanings_count_with_the_probabilities_of_their_samples():
-    # Geometric means .4, .2 and .2: the two samples of Rome have 3/4 of the mass.
-    found = likeness(["Rome", "rome.", "Oslo"], [logs(0.8, 0.2), logs(0.2), logs(0.1, 0.4)])
-    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
-    assert found == pytest.approx(1 - entropy / math.log(3), abs=1e-9)
     discrete = REGISTRY.get("semantic_entropy")
     for answers in itertools.product(["Rome", "Oslo", None], repeat=4):
         found = likeness([*answers], [logs(0.3, 0.3), *[logs(0.3)] * 3])
@@ -412,8 +252,6 @@ def test_meanings_count_with_the_probabilities_of_their_samples():
     assert 0 < doubt < slip < 1
     assert likeness(["Rome", "Oslo"], [[-1e5], [-1e5]]) == 0 and likeness(["Rome", "Rome"], [[-1e5], [-2e5]]) == 1
     assert likeness(["Rome", None], [logs(0.5), []]) is None
-    with pytest.raises(BadInput, match="weighted_semantic_entropy needs at least two samples"):
-        likeness(["Rome"], [logs(0.5)])
 
 
 def weighted_drawn(n):
@@ -471,6 +309,20 @@ class Says:
     def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0):
         self.asked.append({"prompts": prompts, "temperature": temperature, "max_tokens": max_tokens})
         return [[text] for text in self.rounds.pop(0)]
+
+
+def test_an_unreadable_word_is_asked_for_once_more_and_then_counted():
+    greedy = Greedy(answer="Niger", raw="Niger", correct=True, f1=None)
+    engine = Says(["Almost certain", "Yes", "No"], ["unlikely", "No"])
+    asked = [(example, greedy) for example in EXAMPLES[:3]]
+    found = elicit.Elicitation(options("linguistic")).elicit(asked, engine)
+    assert [one.confidence for one in found] == [0.95, 0.2, None]
+    assert [one.retried for one in found] == [False, True, True]
+    assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "Niger" for one in found)
+    first, again = (call["prompts"] for call in engine.asked)
+    assert [turn["role"] for turn in again[-1]] == ["user", "assistant", "user"]
+    shown = first[0][0]["content"]
+    assert "Proposed answer: Niger" in shown and "Chances are slight" in shown
 
 
 def test_the_second_question_is_greedy_for_the_confidence_alone_and_only_where_none_is_read():
@@ -559,20 +411,8 @@ def test_a_method_of_ones_own_gets_the_second_question_too(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_item_is_kept_and_smollm2_states_a_confidence_on_both_demo_tasks(
-    tmp_path, monkeypatch, model_settings, smollm2
-):
-    monkeypatch.chdir(tmp_path)
-    files.write_jsonl("test.jsonl", EXAMPLES)
-    chosen = structs.replace(options("cot", max_tokens=6), model=model_settings, engine="transformers")
-    monkeypatch.setenv("ORCE_SPEED", json.dumps({"answers": {"chunk": 2, "batch_tokens": 300}}))
-    words = ["--prompts", "test.jsonl", "--shard", "0/1", "--out", "out.jsonl"]
-    assert main(["elicit", "--settings", to_argument(chosen), *words]) == 0
-    records = store.records("out.jsonl", Confidence)
-    assert [record.id for record in records] == [example["id"] for example in EXAMPLES]
-    unread = [record for record in records if record.confidence is None]
-    assert unread and all(record.retried and len(record.raw) == 2 for record in unread)
-    loaded = {"source": {"path": smollm2}, "dtype": "float32", "device": "cpu", "batch_tokens": 2048}
+def test_smollm2_states_a_confidence_in_every_answer_on_both_demo_tasks(smollm2):
+    loaded = on_cpu(path=smollm2) | {"batch_tokens": 2048}
     engine = engines.get("transformers").load(loaded)
     for task in (ARITHMETIC, WORLDFACTS):
         examples = tasks.get(task).load({"size": 4}, "validation")
