@@ -2,11 +2,9 @@
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -16,10 +14,8 @@ from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
-from conftest import ARITHMETIC
 from servers import Serving
 
-from orce import tasks
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.llm.engines import openai
@@ -29,7 +25,10 @@ TROUBLES = ("too many", "broken server", "cut", "broken json", "fewer")
 
 
 class Server(Serving):
-    """Chat completions whose texts depend on prompt, seed and choice alone; `trouble(body)` names what goes wrong."""
+    """Chat completions whose texts, or messages, depend on prompt, seed and choice alone.
+
+    `trouble(body)` names what goes wrong, or is a reply: (status, headers, value).
+    """
 
     def __init__(self, text=None, trouble=lambda body: None, delay=0.0):
         self.text, self.trouble, self.delay = text or echo, trouble, delay
@@ -65,7 +64,9 @@ class Handler(BaseHTTPRequestHandler):
             trouble = (404, {}, {"error": {"message": f"no such path: {self.path}"}})
         n = body.get("n", 1)
         count = {"fewer": max(1, n // 2)}.get(trouble, n) if isinstance(trouble, str) else n
-        choices = [{"index": i, "message": {"content": self.server.text(body, i)}} for i in range(count)]
+        said = [self.server.text(body, i) for i in range(count)]
+        messages = [one if isinstance(one, dict) else {"content": one} for one in said]
+        choices = [{"index": i, "message": message} for i, message in enumerate(messages)]
         self.reply(json.dumps({"choices": choices[::-1]}).encode(), trouble)
 
     def reply(self, whole, trouble):
@@ -106,6 +107,9 @@ def at_first(*troubles):
     """The first requests go wrong in these ways, and then no more."""
     left = list(troubles)
     return lambda body: left.pop(0) if left else None
+
+
+TOWN = [{"role": "user", "content": "Where?"}]
 
 
 def load(server, **options):
@@ -169,48 +173,18 @@ def test_a_server_that_ignores_n_is_asked_until_there_are_n():
     assert row == [f"question 0|{openai.request_seed(1000, number)}|0" for number in range(3)]
 
 
-def test_a_server_that_refuses_n_gets_single_requests():
-    def trouble(body):
-        return (400, {}, {"error": {"message": "only one choice is allowed"}}) if "n" in body else None
-
-    with Server(trouble=trouble) as server:
-        texts = ask(load(server, concurrency=1), count=2, n=3)
-    assert [len(set(row)) for row in texts] == [3, 3]
-    assert [body.get("n") for body in server.bodies] == [3] + [None] * 6
-
-
-def test_a_server_that_wants_max_completion_tokens():
-    reason = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."
-
-    def trouble(body):
-        return (400, {}, {"error": {"message": reason}}) if "max_tokens" in body else None
-
-    with Server(trouble=trouble) as server:
-        texts = ask(load(server, concurrency=4), count=20, n=2)
-    assert [len(row) for row in texts] == [2] * 20
-    accepted = [body for body in server.bodies if "max_tokens" not in body]
-    assert len(accepted) == 20
-    assert all(body["max_completion_tokens"] == 16 and body["n"] == 2 for body in accepted)
-
-
-def test_greedy_is_asked_once():
-    with Server() as server:
-        texts = ask(load(server), n=4, temperature=0)
-    (body,) = server.bodies
-    assert texts == [[echo(body, 0)] * 4]
-    assert body["temperature"] == 0 and "n" not in body and "top_p" not in body
-
-
-def test_what_a_request_says():
+def test_a_request_has_what_the_caller_asks_for_and_is_sent_once_for_a_greedy_answer():
     with Server() as server:
         engine = load(server, template_kwargs={"enable_thinking": False})
-        engine.generate([[{"role": "user", "content": "q"}]], 2, 0.7, 9, [2**62], top_p=0.9)
-    assert server.bodies == [
-        {"model": "black-box", "messages": [{"role": "user", "content": "q"}], "temperature": 0.7, "top_p": 0.9,
-         "max_tokens": 9, "n": 2, "seed": openai.request_seed(2**62, 0),
-         "chat_template_kwargs": {"enable_thinking": False}},
-    ]  # fmt: skip
-    assert 0 <= server.bodies[0]["seed"] < 2**31
+        engine.generate([TOWN], 2, 0.7, 9, [2**62], top_p=0.9)
+        assert ask(load(server), n=4, temperature=0) == [[echo(server.bodies[1], 0)] * 4]
+    sampled, greedy = server.bodies
+    assert sampled == {
+        "model": "black-box", "messages": TOWN, "temperature": 0.7, "top_p": 0.9, "max_tokens": 9, "n": 2,
+        "seed": openai.request_seed(2**62, 0), "chat_template_kwargs": {"enable_thinking": False},
+    }  # fmt: skip
+    assert 0 <= sampled["seed"] < 2**31
+    assert greedy["temperature"] == 0 and not {"n", "top_p"} & greedy.keys()
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
@@ -246,13 +220,6 @@ def test_it_gives_up_after_max_retries(retries, capfd, monkeypatch):
     assert str(caught.value) == f"{server.address}: 503 down; your key is ***; gave up (retries: {retries})"
     said = capfd.readouterr().err
     assert said.count("503 down; your key is ***; trying again in") == retries and KEY not in said
-
-
-def test_the_words_of_other_servers():
-    for value, words in (({"error": "Unauthorized"}, "Unauthorized"), ({"detail": "gone"}, '{"detail": "gone"}')):
-        refusal = at_first((404, {}, value))
-        with Server(trouble=refusal) as server, pytest.raises(BadInput, match=f"404 {words}$"):
-            ask(load(server))
 
 
 def test_retry_after_is_honoured():
@@ -315,148 +282,54 @@ def test_local_servers_need_no_key(key, monkeypatch):
     assert server.keys == {None}
 
 
-def sums(body, i):
-    """A sum, right two times out of three, by prompt, seed and choice."""
-    expression = re.search(r"What is (.*)\?", body["messages"][-1]["content"])[1]
-    left, sign, right = expression.split()
-    result = {"+": int(left) + int(right), "-": int(left) - int(right), "*": int(left) * int(right)}[sign]
-    wrong = hashlib.sha256(echo(body, i).encode()).digest()[0] % 3 == 0
-    return f"{expression} = {result + wrong}"
-
-
-def unsteady(share):
-    """Errors at random; too few choices by the request alone, as the texts depend on how they were asked for."""
-    dice = at_random(share, troubles=TROUBLES[:-1])
-
-    def trouble(body):
-        few = hashlib.sha256(echo(body, 0).encode()).digest()[1] % 4 == 0
-        return dice(body) or ("fewer" if few else None)
-
-    return trouble
-
-
-@pytest.fixture
-def step(tmp_path):
-    """Starts ``python -m orce sample`` on 48 sums, half of them of the test split; returns the process."""
-    examples = tasks.get(ARITHMETIC).load({}, "validation", 0)[:48]
-    files.write_jsonl(tmp_path / "sft.jsonl", examples[:24])
-    files.write_jsonl(tmp_path / "test.jsonl", examples[24:])
-
-    def start(server, out):
-        options = {
-            "label": "sample arithmetic/black-box", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "openai",
-            "samples": 5, "temperature": 1.0, "top_p": 1.0, "max_tokens": None,
-            "model": {"source": {"server": server.address, "model": "black-box"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
-        }  # fmt: skip
-        speed = {"answers": {"concurrency": 6, "max_retries": 30, "chunk": 6}}
-        prompts = [f"{split}={tmp_path / split}.jsonl" for split in ("sft", "test")]
-        arguments = ["--settings", json.dumps(options), "--prompts", *prompts, "--out", str(out / "samples.jsonl")]
-        return subprocess.Popen(
-            [sys.executable, "-m", "orce", "sample", *arguments], env=os.environ | {"ORCE_SPEED": json.dumps(speed)},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        )  # fmt: skip
-
-    return start
-
-
-@pytest.mark.slow
-def test_a_killed_step_resumes_and_ends_with_the_same_bytes(step, tmp_path):
-    (tmp_path / "killed").mkdir(), (tmp_path / "whole").mkdir()
-    said = []
-    with Server(sums, unsteady(0.1), delay=0.02) as server:
-        first = step(server, tmp_path / "killed")
-        while len([*tmp_path.glob("killed/.partial/*/*.jsonl")]) < 2:
-            assert first.poll() is None
-            time.sleep(0.01)
-        first.kill()
-        said.append(first.communicate()[0])
-        assert first.returncode == -signal.SIGKILL
-        chunks = sorted(tmp_path.glob("killed/.partial/*/*.jsonl"))
-        finished = [json.loads(line)["id"] for chunk in chunks for line in chunk.read_text().splitlines()]
-        assert 12 <= len(finished) < 48 and not [*tmp_path.glob("killed/*.jsonl")]
-        server.bodies.clear()
-        for out in ("killed", "whole"):
-            process = step(server, tmp_path / out)
-            said.append(process.communicate(timeout=60)[0])
-            assert process.returncode == 0, said[-1]
-            if out == "killed":
-                again = {re.sub(r"What is |\?| ", "", text.split("\n")[-1]) for text in server.asked()}
-                assert not again & set(finished), "finished chunks are not asked for again"
-    killed, whole = ((tmp_path / out / "samples.jsonl").read_bytes() for out in ("killed", "whole"))
-    assert killed == whole
-    records = files.read_jsonl(tmp_path / "whole" / "samples.jsonl")
-    assert [len(record["raw"]) for record in records] == [5] * 48
-    assert 0.4 < sum(sum(record["correct"]) for record in records) / 240 < 0.9
-    assert sum("greedy" in record for record in records) == 24
-    assert KEY not in "".join(said) + whole.decode()
-
-
 @pytest.mark.parametrize(("message", "said"), [
-    ({"content": None, "reasoning_content": "It is Rome."}, "2 of its replies: each has thoughts and no answer"),
-    ({"content": "", "reasoning": "It is Rome."}, "2 of its replies: each has thoughts and no answer"),
-    ({"content": "<think>It is Rome.</think>"}, "2 of its replies: each has thoughts and no answer"),
-    ({"content": None, "tool_calls": [{"type": "function"}]}, "2 of its replies: each calls a tool"),
-    ({"content": ""}, "2 of its replies: each ends without an answer"),
+    ({"content": None, "reasoning_content": "It is Rome."}, "each has thoughts and no answer"),
+    ({"content": "", "reasoning": "It is Rome."}, "each has thoughts and no answer"),
+    ({"content": "<think>It is Rome.</think>"}, "each has thoughts and no answer"),
+    ({"content": None, "tool_calls": [{"type": "function"}]}, "each calls a tool"),
+    ({"content": ""}, "each ends without an answer"),
 ])  # fmt: skip
 def test_replies_without_an_answer_are_counted_and_said_in_one_line(message, said, capfd):
-    with Serving(fixed(message)) as server:
-        engine = openai.load({"source": {"server": server.address, "model": "m"}})
-        assert engine.generate([TOWN], 2, 0.7, 50, [1]) == [["", ""]]
-        assert engine.generate([TOWN], 2, 0.7, 50, [2]) == [["", ""]]
+    with Server(text=lambda body, i: message) as server:
+        engine = load(server)
+        assert ask(engine, n=2) == ask(engine, n=2) == [["", ""]]
     lines = [line for line in capfd.readouterr().err.splitlines() if "of its replies" in line]
-    assert len(lines) == 1 and said in lines[0]
-
-
-def fixed(message):
-    """A handler whose choices all have this message."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self):
-            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            if not self.path.endswith("/v1/chat/completions") or self.path.count("completions") > 1:
-                self.send_error(404)
-                return
-            choice = {"message": {"role": "assistant"} | message, "finish_reason": "stop"}
-            content = json.dumps({"choices": [choice] * body.get("n", 1)}).encode()
-            self.send_response(200)
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            pass
-
-    return Handler
-
-
-TOWN = [{"role": "user", "content": "Where?"}]
+    assert len(lines) == 1 and f"2 of its replies: {said}" in lines[0]
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/chat/completions", "/chat/completions/"])
 def test_the_address_of_a_server_may_be_its_whole_endpoint(ending):
-    with Serving(fixed({"content": "Rome"})) as server:
-        engine = openai.load({"source": {"server": server.address + ending, "model": "m"}})
-        assert engine.generate([TOWN], 1, 0.7, 50, [1]) == [["Rome"]]
+    with Server() as server:
+        server.address += ending
+        assert len(ask(load(server))[0]) == 5
 
 
 @pytest.mark.parametrize("ending", ["", "/", "/v1/models", "/v1/completions"])
 def test_an_address_that_is_no_endpoint_is_said_to_end_otherwise(ending):
-    with Serving(fixed({"content": "Rome"})) as server:
-        address = server.address.removesuffix("/v1") + ending
-        engine = openai.load({"source": {"server": address, "model": "m"}})
-        with pytest.raises(BadInput, match="refuses the request: 404 .*; an address mostly ends with /v1$"):
-            engine.generate([TOWN], 1, 0.7, 50, [1])
+    with Server() as server:
+        server.address = server.address.removesuffix("/v1") + ending
+        said = "refuses the request: 404 .*; an address mostly ends with /v1$"
+        with pytest.raises(BadInput, match=said):
+            ask(load(server))
 
 
 def test_a_server_is_asked_from_within_a_running_event_loop():
     """As a cell of a notebook, or a handler of an asynchronous web service, calls it."""
 
     async def cell():
-        return engine.generate([TOWN], 1, 0.7, 50, [1])
+        return ask(load(server))
 
-    with Serving(fixed({"content": "Rome"})) as server:
-        engine = openai.load({"source": {"server": server.address, "model": "m"}})
-        assert asyncio.run(cell()) == [["Rome"]]
+    with Server() as server:
+        assert len(asyncio.run(cell())[0]) == 5
+
+
+@contextlib.contextmanager
+def handling(signum, handler):
+    former = signal.signal(signum, handler)
+    try:
+        yield
+    finally:
+        signal.signal(signum, former)
 
 
 def test_an_interrupted_cell_sends_no_further_request():
@@ -469,17 +342,20 @@ def test_an_interrupted_cell_sends_no_further_request():
 
     async def cell():
         threading.Thread(target=interrupt_after_the_first_request).start()
-        return engine.generate([TOWN] * 100, 1, 0.7, 50, [*range(100)])
+        return ask(load(server), count=100, n=1)
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it
-    try:
-        with Server(delay=0.2) as server:
-            engine = load(server)
-            with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
-                loop.run_until_complete(cell())
-            assert 0 < len(server.bodies) < 60
-    finally:
-        signal.signal(signal.SIGINT, before)
+    # What a shell runs in the background ignores the signal.
+    interruptible = handling(signal.SIGINT, signal.default_int_handler)
+    with interruptible, Server(delay=0.2) as server:
+        with contextlib.closing(asyncio.new_event_loop()) as loop, pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(cell())
+        assert 0 < len(server.bodies) < 60
+
+
+def measuring(*words) -> subprocess.Popen:
+    """`orce measure` of the questions in q.jsonl."""
+    command = [sys.executable, "-m", "orce", "measure", "q.jsonl", *words, "--out", "o.jsonl"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 @pytest.mark.slow
@@ -487,10 +363,8 @@ def test_an_interrupted_cell_sends_no_further_request():
 def test_a_signal_while_a_server_is_asked_ends_the_command_with_one_line(sent, folder):
     files.write_jsonl("q.jsonl", [{"question": f"{i}?"} for i in range(200)])
     with Server(delay=0.1) as server:
-        words = ["measure", "q.jsonl", "--model", server.address, "--server-model", "m", "--methods", "agreement"]
-        asking = subprocess.Popen(
-            [sys.executable, "-m", "orce", *words, "--out", "o.jsonl"], stderr=subprocess.PIPE, text=True
-        )
+        model = ["--model", server.address, "--server-model", "m"]
+        asking = measuring(*model, "--methods", "agreement")
         while not server.bodies:
             time.sleep(0.02)
         time.sleep(0.2)
@@ -516,12 +390,8 @@ def test_a_signal_raises_where_the_loop_is_awaited_and_never_inside_a_request():
     def stop(signum, frame):
         raise SystemExit(128 + signum)
 
-    former = signal.signal(signal.SIGTERM, stop)
-    try:
-        with pytest.raises(SystemExit):
-            openai.run_apart(ask())
-    finally:
-        signal.signal(signal.SIGTERM, former)
+    with handling(signal.SIGTERM, stop), pytest.raises(SystemExit):
+        openai.run_apart(ask())
     assert seen == [asyncio.CancelledError]
 
 
@@ -529,8 +399,7 @@ def measuring_asleep(code: str) -> subprocess.Popen:
     """A run of `orce measure` with a method whose file has said "asleep"."""
     files.write_jsonl("q.jsonl", [{"question": "?", "answers": ["a", "a"]}])
     Path("own.py").write_text(code)
-    words = [sys.executable, "-m", "orce", "measure", "q.jsonl", "--methods", "own.py", "--out", "o.jsonl"]
-    asleep = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    asleep = measuring("--methods", "own.py")
     assert asleep.stdout.readline() == "asleep\n"
     return asleep
 

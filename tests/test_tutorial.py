@@ -8,8 +8,7 @@ from pathlib import Path
 import pages
 import pytest
 from conftest import ROOT, program
-from servers import Serving
-from test_openai_engine import fixed
+from test_openai_engine import Server
 from tools.gpu_check import TWO
 
 from orce import metrics
@@ -117,7 +116,7 @@ def test_a_server_answers_the_cells_of_a_notebook():
     """In a kernel an event loop runs already. A cell shows the table, and so does one that awaits it in a thread."""
     nbclient, nbformat = map(pytest.importorskip, ("nbclient", "nbformat"))
     given = [{"question": "Where is Rome?", "answer": "Italy"}, {"question": "Where is Oslo?", "answer": "Italy"}]
-    with Serving(fixed({"content": "Confidence: 30%"})) as server:
+    with Server(text=lambda body, i: "Confidence: 30%") as server:
         asks = f"orce.confidence, {server.address!r}, {given!r}, ['vanilla'], server_model='m'"
         function, _, arguments = asks.partition(", ")
         cells = [
