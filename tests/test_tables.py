@@ -13,7 +13,7 @@ import finished_run
 import msgspec
 import numpy as np
 import pytest
-from conftest import ROOT, program
+from conftest import ROOT, cases, program
 from finished_run import EVALUATE
 
 from orce.align.surrogate import Row, write_surrogate
@@ -28,8 +28,16 @@ from orce.reports.tables import marks
 from orce.settings.schema import Table
 
 MODELS = {"small": {"label": "Small_LLM 1B"}, "big": {"label": "Big 8B"}, "llama3-8b": {"label": "LLAMA-3 8B"}}
+
+
+def table_of(*methods, models=("small",), **more):
+    """A table of some methods on the arithmetic questions."""
+    asked = {"dataset": "arithmetic", "models": [*models], "methods": [*methods]}
+    return {"kind": "main"} | asked | more
+
+
 SPECS = {
-    "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small", "big"], "methods": ["vanilla", "orce"]},
+    "arithmetic": table_of("vanilla", "orce", models=("small", "big")),
     "ablation": {"kind": "ablation", "dataset": "arithmetic", "models": ["small"]},
     "transfer": {"kind": "transfer", "dataset": "arithmetic", "source": "small", "models": ["big"]},
 }
@@ -90,8 +98,7 @@ def all_metrics(specs=None):
 
 
 def golden_case():
-    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
-    spec |= {"caption": "Sums & products.", "label": "tab:sums"}
+    spec = table_of("vanilla", "cot", "orce", caption="Sums & products.", label="tab:sums")
     unread = {"n_unparsed": {"answer": 12, "confidence": 1034}, "reasons": {"spearman": "constant confidence"}}
     rows = (
         metrics(0.17, 0.034, 4.682e-5, 0.332, 0.265, 0.657), metrics(0.5, None, None, 0.3131, 0.2311, 0.6574, **unread),
@@ -103,18 +110,9 @@ def golden_case():
 GOLDEN = (ROOT / "tests" / "data" / "golden.tex").read_text()
 
 
-@pytest.mark.parametrize("values, best, expected", [
-    ([0.3, 0.1, 0.2], "min", ["", "best", "second"]), ([0.3, 0.1, 0.2], "max", ["best", "", "second"]),
-    ([0.5, 0.5, 0.4, 0.3], "max", ["best", "best", "second", ""]), ([0.5, 0.4, 0.4, 0.3], "max", ["best", "second", "second", ""]),
-    ([0.5, 0.5], "max", ["", ""]), ([1.0, None, 1.0], "min", ["", "", ""]),  # a column of one value has no best
-    ([None, 0.2, None, 0.1], "min", ["", "second", "", "best"]), ([float("nan"), 0.2, 0.1], "max", ["", "best", "second"]),
-    ([None, None], "min", ["", ""]), ([0.1, 0.2], None, ["", ""]), ([-0.2, -0.1, 0.0], "max", ["", "second", "best"]),
-    ([0.11149, 0.11151, 0.11150], "min", ["best", "", "second"]),  # equal when rounded, yet not tied
-    ([0.1 + 0.2, 0.3, 0.4], "min", ["best", "best", "second"]),  # the same accuracy summed in another order is a tie
-    ([], "min", []),
-])  # fmt: skip
-def test_marks(values, best, expected):
-    assert marks(values, best) == expected
+@pytest.mark.parametrize(("why", "values", "best", "expected"), cases("best_values"))
+def test_the_best_and_the_second_of_a_column_are_marked(why, values, best, expected):
+    assert marks(values, best) == expected, why
 
 
 @pytest.mark.parametrize("p, expected", [
@@ -135,24 +133,19 @@ def test_numbers_and_signs_as_tex_shows_them():
     assert r"\_" in escaped and r"\textbackslash{}" in escaped
 
 
-def test_an_ablation_says_which_pairs_each_reward_sees():
+def test_a_table_has_the_rows_of_its_kind_and_an_ablation_says_which_pairs_each_reward_sees():
     """Under dpo.accept: improving the SC reward sees some pairs, and the rewards of the other rows see all."""
-    (note,) = tables.selection_notes(resolved(SPECS["ablation"]), "improving")
-    assert "all pairs of every other reward" in note
-    assert tables.selection_notes(resolved(SPECS["ablation"]), "all") == []
-    assert tables.selection_notes(resolved(SPECS["arithmetic"]), "improving") == []
-
-
-def test_cells_name_the_files_of_a_table():
-    one = {"kind": "main", "dataset": "reclor", "models": ["m"], "methods": ["sft"]}
-    assert cells(one) == ["results/reclor/m/sft/metrics.json"]
-    assert cells(SPECS["transfer"]) == [
-        f"results/arithmetic/big/{method}/metrics.json"
-        for method in ("vanilla", "conftuner-from-small", "sft-from-small", "orce-from-small")
-    ]
-    assert [row.method for row in resolved(SPECS["ablation"]).rows] == [
+    transfer, ablation = resolved(SPECS["transfer"]), resolved(SPECS["ablation"])
+    assert [row.method for row in transfer.rows] == [
+        "vanilla", "conftuner-from-small", "sft-from-small", "orce-from-small",
+    ]  # fmt: skip
+    assert [row.method for row in ablation.rows] == [
         "vanilla", "orce-sayself", "orce-sc-surrogate", "orce-numeric", "orce-nrd", "orce",
     ]  # fmt: skip
+    (note,) = tables.selection_notes(ablation, "improving")
+    assert "all pairs of every other reward" in note
+    assert tables.selection_notes(ablation, "all") == []
+    assert tables.selection_notes(resolved(SPECS["arithmetic"]), "improving") == []
 
 
 def test_layout_needs_the_standard_library_only():
@@ -161,85 +154,83 @@ def test_layout_needs_the_standard_library_only():
 
 
 def test_a_new_method_needs_only_the_config_and_the_golden_table_stays():
-    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": {"mine": "My 100% method"}}
+    spec = table_of() | {"methods": {"mine": "My 100% method"}}
     tex = tex_of(spec, {path: metrics() for path in cells(spec)}, {})
     assert r"\multirow{1}{*}{small}" in tex and r"& My 100\% method &" in tex
     spec, found = golden_case()
     assert tex_of(spec, found) == GOLDEN
 
 
-@pytest.mark.parametrize("unread, ranked", [(120, True), (121, False)])
-def test_a_row_whose_confidences_were_mostly_replaced_is_not_ranked(unread, ranked):
-    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
-    found = {path: metrics(ece=0.2 + 0.1 * i) for i, path in enumerate(cells(spec))}
-    cot = metrics(0.1, 0.9, 0.01, 0.1, 0.01, 0.9, n_unparsed={"answer": 0, "confidence": unread})
-    found[cells(spec)[1]] = cot
-    lines = {line.row.method: line for line in filled_in(spec, found).blocks[0].lines}
-    assert {cell.mark for cell in lines["cot"].cells} == ({"", "best"} if ranked else {""})
-    assert lines["vanilla"].cells[0].mark == ("second" if ranked else "best"), "the others are ranked without it"
-    assert [line.sign for line in lines.values()] == ["", "" if ranked else "†", ""]
-    tex = tex_of(spec, found, MODELS)
-    page = page_of(filled_in(spec, found))
-    footnote = "More than a tenth of the confidences were unreadable: the row is not ranked."
-    for text, sign in ((tex, r"CoT$^{\dagger}$ &"), (tex, rf"\textdagger{{}} {footnote}"), (page, f"† {footnote}")):
-        assert (sign in text) is not ranked
-    assert bool(re.search(r"CoT</a><sup title=[^>]+>†</sup></th>", page)) is not ranked
+NOT_RANKED = {
+    "†": "More than a tenth of the confidences were unreadable: the row is not ranked.",
+    "‡": "Fewer than three distinct confidences, or a Brier score above that of the best constant: "
+    "the row is not ranked.",
+}
+TEX = {"†": (r"\dagger", r"\textdagger"), "‡": (r"\ddagger", r"\textdaggerdbl")}
 
 
-@pytest.mark.parametrize("case", files.read_jsonl(ROOT / "tests/data/collapsed.jsonl"), ids=lambda case: case["case"])
-def test_a_row_that_says_no_more_than_a_constant_is_marked_wherever_it_is_shown(case, tmp_path, monkeypatch, capsys):
-    """In the log, in the rows so far, and in the tables."""
-    monkeypatch.chdir(tmp_path)
-    stated = [
-        (value, right) for value, *counts in case["counts"] for right in (True, False) for _ in range(counts[not right])
-    ]
-    columns = [
-        {"id": str(i), "answer": "1", "confidence": value, "correct": right} for i, (value, right) in enumerate(stated)
-    ]
-    files.write_jsonl("stated.jsonl", columns)
+def unread(confidences):
+    return {"n_unparsed": {"answer": 0, "confidence": confidences}}
+
+
+@pytest.mark.parametrize(("changed", "sign"), [
+    (unread(120), ""), (unread(121), "†"), ({"n_distinct": 2}, "‡"), ({"brier": 0.3}, "‡"),
+], ids=["a tenth unread", "more unread", "two values", "worse than a constant"])  # fmt: skip
+def test_a_row_that_says_too_little_has_a_sign_and_takes_no_place_of_another(changed, sign):
+    spec = table_of("vanilla", "cot", "orce")
+    best = metrics(0.1, 0.9, 0.01, 0.1, 0.01, 0.9) | changed
+    found = dict(zip(cells(spec), (metrics(ece=0.2), best, metrics(ece=0.4)), strict=True))
+    table = filled_in(spec, found)
+    vanilla, cot, orce = table.blocks[0].lines
+    assert [line.sign for line in (vanilla, cot, orce)] == ["", sign, ""]
+    assert {cell.mark for cell in cot.cells} == ({""} if sign else {"", "best"})
+    marked = [line.cells[0].mark for line in (vanilla, orce)]
+    assert marked == (["best", "second"] if sign else ["second", ""])
+    tex, page = tex_of(spec, found), page_of(table)
+    if sign:
+        shown, below = TEX[sign]
+        assert f"CoT$^{{{shown}}}$ &" in tex and f"{below}{{}} {NOT_RANKED[sign]}" in tex
+        assert re.search(rf"CoT</a><sup title=[^>]+>{sign}</sup></th>", page)
+        assert f"{sign} {NOT_RANKED[sign]}" in page
+    else:
+        assert "dagger" not in tex and not {"†", "‡"} & {*page}
+
+
+def evaluated(path, records):
+    """metrics.json of some confidences, by the step, in the current folder."""
+    files.write_jsonl("stated.jsonl", records)
     given = {"split": "test", "n_correct": 1, "n_samples": 2, "kappa": 0.5, "answer": "1"}
-    kappas = [Row(id=one["id"], answer_correct=int(one["correct"]), **given) for one in columns]
+    rows = [Row(id=one["id"], answer_correct=int(one["correct"]), **given) for one in records]
     with files.atomic("surrogate.csv") as handle:
-        write_surrogate(handle, kappas)
-    settings = EVALUATE | {"dataset": "sums", "bootstrap": 2, "seed": 1}
-    cell = Path("results/sums/small/sft")
-    made = {"out": cell / "metrics.json", "extra": cell / "extra.json"}
-    finished_run.step("evaluate", settings, confidences="stated.jsonl", surrogate="surrogate.csv", **made)
+        write_surrogate(handle, rows)
+    settings = EVALUATE | {"method": Path(path).parent.name, "bootstrap": 2, "seed": 1}
+    made = {"out": path, "extra": Path(path).with_name("extra.json")}
+    read = {"confidences": "stated.jsonl", "surrogate": "surrogate.csv"}
+    finished_run.step("evaluate", settings, **read, **made)
+    return metrics_file.read_all([path])
+
+
+@pytest.mark.parametrize("case", cases("collapsed"), ids=lambda case: case["case"])
+def test_a_row_that_says_no_more_than_a_constant_is_marked_where_it_is_shown(case, folder, capsys):
+    """In the log, in the rows so far, and in the tables."""
+    stated = []
+    for value, right, wrong in case["counts"]:
+        stated += [(value, True)] * right + [(value, False)] * wrong
+    records = [
+        {"id": str(i), "answer": "1", "confidence": value, "correct": correct}
+        for i, (value, correct) in enumerate(stated)
+    ]
+    spec = table_of("sft")
+    (path,) = cells(spec)
+    found = evaluated(path, records)
     logged = capsys.readouterr().err
     assert (f"metrics.json: {case['why']}" in logged) == (case["why"] is not None) == ("  sft ‡" in logged)
-    rows = {"rows": [["small", "sft", "SFT", False]]}
-    spec = {"kind": "main", "dataset": "sums", "models": ["small"], "methods": ["sft"]} | rows
-    table = tables.fill(resolved(spec), metrics_file.read_all([str(cell / "metrics.json")]), MODELS)
+    table = tables.fill(resolved(spec), found, MODELS)
     assert ["‡" in line.sign for line in table.blocks[0].lines] == [bool(case["why"])]
 
 
-def test_the_sign_of_a_collapsed_row_is_explained_below_the_table():
-    spec, found = golden_case()
-    found[cells(spec)[2]] |= {"brier": 0.4}
-    tex, page = tex_of(spec, found), page_of(filled_in(spec, found))
-    footnote = "Fewer than three distinct confidences, or a Brier score above that of the best constant: the row is not ranked."
-    assert r"\textit{ORCE}$^{\ddagger}$ &" in tex and rf"\textdaggerdbl{{}} {footnote}" in tex
-    assert "‡</sup></th>" in page and f"‡ {footnote}" in page
-
-
-@pytest.mark.parametrize("collapsed", [{"n_distinct": 2}, {"brier": 0.3}])
-def test_a_collapsed_row_is_neither_bold_nor_underlined_and_takes_no_place_of_another(collapsed):
-    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "sft", "orce"]}
-    rows = (
-        metrics(ece=0.3, aurc=0.3),
-        metrics(ece=0.1, rho=0.9, aurc=0.1, e_aurc=0.01),
-        metrics(ece=0.2, rho=0.5, aurc=0.2),
-    )
-    found = dict(zip(cells(spec), rows, strict=True))
-    found[cells(spec)[1]] |= collapsed
-    lines = {line.row.method: line for line in filled_in(spec, found).blocks[0].lines}
-    assert {method: line.sign for method, line in lines.items()} == {"vanilla": "", "sft": "‡", "orce": ""}
-    assert {cell.mark for cell in lines["sft"].cells} == {""}
-    assert [lines[method].cells[0].mark for method in ("vanilla", "orce")] == ["second", "best"]
-
-
 def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own():
-    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "consistency", "orce"]}
+    spec = table_of("vanilla", "consistency", "orce")
     found = all_metrics({"one": spec})
     for path, aurc in zip(found, (0.4, 0.2, 0.3), strict=True):
         mean = {"mean": metrics(aurc=aurc - 0.1)} if "consistency" not in path else {}
@@ -267,16 +258,11 @@ def test_a_note_names_the_rows_whose_mean_is_over_a_small_part_of_the_probabilit
         {"id": name, "answer": "1", "correct": right, "mean": mean, "confidence": stated if readout == "stated" else mean}
         for name, stated, mean, right in items
     ]  # fmt: skip
-    files.write_jsonl("stated.jsonl", [row | ({"mass": masses[i]} if masses else {}) for i, row in enumerate(rows)])
-    given = {"split": "test", "n_correct": 1, "n_samples": 2, "kappa": 0.5, "answer": "1"}
-    with files.atomic("surrogate.csv") as handle:
-        write_surrogate(handle, [Row(id=name, answer_correct=int(right), **given) for name, *_, right in items])
-    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "cot"]}
+    records = [row | ({"mass": masses[i]} if masses else {}) for i, row in enumerate(rows)]
+    spec = table_of("vanilla", "cot")
     vanilla, cot = cells(spec)
-    settings = EVALUATE | {"bootstrap": 2, "seed": 1, "method": "vanilla"}
-    made = {"out": vanilla, "extra": Path(vanilla).with_name("extra.json")}
-    finished_run.step("evaluate", settings, confidences="stated.jsonl", surrogate="surrogate.csv", **made)
-    table = tables.fill(resolved(spec), metrics_file.read_all([vanilla]) | read_in({cot: metrics()}), MODELS)
+    found = evaluated(vanilla, records) | read_in({cot: metrics()})
+    table = tables.fill(resolved(spec), found, MODELS)
     said = [note for note in table.notes if "says little" in note]
     assert said == ([f"{LITTLE} Small_LLM 1B: Vanilla {named}."] if named else [])
 
@@ -291,19 +277,19 @@ def test_equal_readings_are_one_block_and_notes_and_f1():
     spec = SPECS["arithmetic"] | {"models": ["small"]}
     found = {path: one | {"mean": dict(one)} for path, one in all_metrics({"one": spec}).items()}
     assert len(filled_in(spec, found).blocks) == 1
-    spec = SPECS["arithmetic"] | {"models": ["small"], "methods": ["vanilla", "sft", "orce"]}
+    spec = table_of("vanilla", "sft", "orce")
     found = all_metrics({"one": spec})
     for path, half in zip(found, (0.0196, 0.0392, 0.0784), strict=True):
         found[path]["intervals"] = {"aurc": [0.4 - half, 0.4 + half]}
     assert "One standard error: AURC 0.020 (median over the rows)." in filled_in(spec, found).notes
-    spec = {"kind": "main", "dataset": "drop", "models": ["small"], "methods": ["vanilla"]}
+    spec = table_of("vanilla") | {"dataset": "drop"}
     tex = tex_of(spec, {path: metrics(f1=0.568, accuracy=0.52) for path in cells(spec)}, MODELS)
     assert r"\textbf{F1} $\uparrow$" in tex and "0.568" in tex and "0.520" not in tex and "Accuracy" not in tex
 
 
 def test_notes_count_what_was_unreadable_and_what_a_second_try_made_readable():
     """Of CoT's 30 second replies 7 could not be read either; all 4 of Vanilla's could not."""
-    spec = {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ["vanilla", "cot", "orce"]}
+    spec = table_of("vanilla", "cot", "orce")
     found = {path: metrics(ece=0.2 + 0.1 * i) for i, path in enumerate(cells(spec))}
     vanilla, cot, _ = found
     found[vanilla] |= {"n_retried": 4, "n_unparsed": {"answer": 0, "confidence": 4}}
@@ -391,17 +377,6 @@ def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_
     assert dict(tables.read_content(settings, [], []).facts)["git commit"] == "unknown"
 
 
-def test_collect_reads_files_and_names_the_missing_one(tmp_path):
-    path = tmp_path / "metrics.json"
-    with pytest.raises(BadInput, match=re.escape(str(path))):
-        metrics_file.read_all([path])
-    path.write_text(json.dumps(metrics()))
-    assert metrics_file.read_all([path]) == read_in({str(path): metrics()})
-    path.write_text("{")
-    with pytest.raises(BadInput, match="not a whole JSON object"):
-        metrics_file.read_all([path])
-
-
 EVERY = {**SPECS, "mmlu": {"kind": "main", "dataset": "mmlu", "models": list(comparison.MODELS)}}
 WORDS = ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3")
 INTERVAL = r"\[0\.\d{3}, 0\.\d{3}\]"
@@ -414,24 +389,35 @@ def rightmost(path):
     return width - max(map(float, re.findall(r'xMax="([\d.]+)"', page)))
 
 
+@pytest.fixture(scope="module")
+def everything():
+    """(tables, models, metrics) of every kind of table, with a comparison."""
+    spec, found = golden_case()
+    return {**EVERY, "sums": spec}, MODELS, {**all_metrics(EVERY), **found}
+
+
+@pytest.fixture(scope="module")
+def built(everything, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("built")
+    build(*everything, folder, PROVENANCE)
+    return folder
+
+
 @pytest.mark.slow
-def test_the_pdf_has_the_same_bytes_in_another_process_that_finds_no_program(tmp_path):
-    found = all_metrics(EVERY)
-    first = build(EVERY, MODELS, found, tmp_path / "a", PROVENANCE)["tables.pdf"].read_bytes()
-    (tmp_path / "arguments.json").write_text(json.dumps([EVERY, MODELS, found, "b", PROVENANCE]))
+def test_the_pdf_has_the_same_bytes_where_no_program_is_found(everything, built, tmp_path):
+    (tmp_path / "arguments.json").write_text(json.dumps([*everything, "b", PROVENANCE]))
     code = "import json; from test_tables import build; build(*json.load(open('arguments.json')))"
     around = {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": "7", "PATH": "/nowhere"}
     program(sys.executable, "-c", code, cwd=tmp_path, check=True, **around)
+    first = (built / "tables.pdf").read_bytes()
     assert first == (tmp_path / "b" / "tables.pdf").read_bytes()
     assert first.startswith(b"%PDF") and b"CreationDate" not in first
 
 
 @pytest.mark.needs("poppler")
-def test_the_pdf_has_every_table_and_the_comparison(tmp_path):
-    spec, found = golden_case()
-    specs = {**EVERY, "sums": spec}
-    made = build(specs, MODELS, {**all_metrics(EVERY), **found}, tmp_path, PROVENANCE)
-    text = " ".join("\n".join(pages_of(made["tables.pdf"])).split())  # a note may break its line anywhere
+def test_the_pdf_has_every_table_and_the_comparison(built):
+    pages = pages_of(built / "tables.pdf")
+    text = " ".join("\n".join(pages).split())  # a note may break its line anywhere
     for words in (*WORDS, "0.025", "4.682", "Sums & products.", "CoT 12", "CoT†", "Accuracy", "Table 11"):
         assert words in text, words
     assert re.search(INTERVAL, text), "the comparison is set where the paper's cells were run"
@@ -439,19 +425,18 @@ def test_the_pdf_has_every_table_and_the_comparison(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.needs("latex", "poppler")
-def test_the_latex_compiles_and_says_the_same(tmp_path):
-    build(EVERY, MODELS, all_metrics(EVERY), tmp_path, PROVENANCE)
-    text = "\n".join(pages_of(compiled(tmp_path)))
+def test_the_latex_compiles_and_says_the_same(built):
+    text = "\n".join(pages_of(compiled(built)))
     assert all(words in text for words in WORDS) and re.search(INTERVAL, text)
 
 
 @pytest.mark.needs("latex", "poppler")
-@pytest.mark.parametrize("by", ["typst", "latex"])
-def test_no_table_runs_into_the_margin(tmp_path, by):
+def test_no_table_runs_into_the_margin(tmp_path):
     models = {"small": {"label": "A model with a very long label of its own"}, "big": {"label": "Small_LLM zero-shot"}}
     found = {path: metrics(p=4.682e-5) for path in all_metrics()}
-    written = build(SPECS, models, found, tmp_path, PROVENANCE)
-    assert rightmost(written["tables.pdf"] if by == "typst" else compiled(tmp_path)) > 70, "the margin is 72 points"
+    by_typst = build(SPECS, models, found, tmp_path, PROVENANCE)["tables.pdf"]
+    for pdf in (by_typst, compiled(tmp_path)):
+        assert rightmost(pdf) > 70, "the margin is 72 points"
 
 
 def compiled(folder):
@@ -462,12 +447,15 @@ def compiled(folder):
     return folder / "latex.pdf"
 
 
+PAPERS = "results/mmlu/llama3-8b/orce/metrics.json"
+
+
 def mmlu_with(one):
-    path = "results/mmlu/llama3-8b/orce/metrics.json"
-    return {(line.table, line.metric): line for line in compared({path: one}) if line.verdict != "not run"}
+    run = [line for line in compared({PAPERS: one}) if line.verdict != "not run"]
+    return {(line.table, line.metric): line for line in run}
 
 
-def test_verdicts():
+def test_a_value_is_inside_or_outside_its_interval_undefined_or_without_one():
     # Published: 0.025, 0.477, and 0.156, which may be 0.1555 unrounded.
     intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0.1, 0.1555], "e_aurc_analytic": None}
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, None, intervals=intervals, reasons={"accuracy": "none"})
@@ -500,17 +488,15 @@ def test_summary_counts_and_warns_of_another_test_set():
         "ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0, 1], "e_aurc_analytic": [0, 1], "accuracy": [0, 1],
     }  # fmt: skip
     one = metrics(0.026, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
-    path = "results/mmlu/llama3-8b/orce/metrics.json"
     said = "Of the paper's 490 values, 8 are inside the reproduced interval, 2 outside, 480 not run."
-    assert comparison.summary(compared({path: one})) == said
-    text = comparison.summary(compared({path: {**one, "n": 100}}))
+    assert comparison.summary(compared({PAPERS: one})) == said
+    text = comparison.summary(compared({PAPERS: {**one, "n": 100}}))
     assert text.endswith("The number of test items differs from the paper's in: ablation, mmlu.")
 
 
 def test_comparison_files_carry_published_and_reproduced():
     intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5]}
-    path = "results/mmlu/llama3-8b/orce/metrics.json"
-    values = compared({path: metrics(0.0261234, 0.49, intervals=intervals)})
+    values = compared({PAPERS: metrics(0.0261234, 0.49, intervals=intervals)})
     line = next(row for row in csv.DictReader(comparison.to_csv(values).splitlines()) if row["verdict"] != "not run")
     assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
     assert (line["n"], line["n_published"]) == ("1200", "14042")

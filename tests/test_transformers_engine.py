@@ -392,18 +392,6 @@ def test_batches_keep_to_their_tokens(budget):
         assert shared + len(own) * (max(map(len, own)) - shared + 5) <= budget or len(own) == 1
 
 
-def test_shared_prefixes_are_stored_and_fed_once_and_leave_every_prompt_a_token():
-    trie = TokenTrie.of([[1, 2, 3], [1, 2, 4], [1, 5]])
-    assert trie.tokens == [1, 2, 3, 4, 5]
-    assert trie.paths == [[0, 1, 2], [0, 1, 3], [0, 4]]
-    assert trie.inner == [0, 1]  # only nodes with children
-    packed = pack([[7, 8], [7, 9]], [trie, trie])
-    assert packed["input_ids"].shape == (1, 1 + 2 * (1 + 2))
-    assert common_prefix([[1, 2, 3], [1, 2, 3]]) == 2
-    assert common_prefix([[1, 2], [1, 2, 3], [1, 9]]) == 1
-    assert common_prefix([[3], [4]]) == 0
-
-
 FIRST = [(0, 40), (0, 41), (2, 50)]  # (row, token): two branches, none, one
 SECOND = [(0, 42, 0), (0, 43, 0), (0, 44, 1), (2, 51, 2)]  # (row, token, which of FIRST it continues)
 
