@@ -19,6 +19,13 @@ from test_apis import Api, choice
 pytestmark = pytest.mark.usefixtures("folder", "direct")
 
 NAMED = {"task": WORDS, "label": "x"}
+HEAD = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"  # of surrogate.csv
+
+
+def asking(server: Api, **settings) -> dict:
+    """Settings of a stage whose model is a server of these tests."""
+    model = {"source": {"server": server.address, "model": "m"}, "dtype": "float32", "device": "cpu"}
+    return NAMED | {"model": model, "engine": "openai", "seed": 1} | settings
 
 
 # Questions, answers and kappa
@@ -66,8 +73,7 @@ def test_kappa_is_the_share_of_right_samples_and_the_realised_answer_is_of_the_m
     write("samples.jsonl", records)
     stage("surrogate", samples="samples.jsonl", seed=1, out="surrogate.csv")
     assert Path("surrogate.csv").read_text() == (
-        "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
-        "half,sft,2,4,0.5,ant,1\n"
+        f"{HEAD}half,sft,2,4,0.5,ant,1\n"
         "quarter,rl,1,4,0.25,cat,0\n"
         "unread,rl,0,2,0.0,,0\n"
         "tested,test,3,4,0.75,elk,0\n"
@@ -89,45 +95,33 @@ def replying(body, headers):
 
 
 def test_a_question_has_k_samples_each_scored_and_a_tested_one_its_greedy_answer():
-    files = {
-        split: write(f"{split}.jsonl", [asked(f"{split}1", "bee"), asked(f"{split}2", "elk")])
-        for split in ("sft", "test")
-    }
+    words = {"1": "bee", "2": "elk"}
+    files = {}
+    for split in ("sft", "test"):
+        questions = [asked(f"{split}{number}", word) for number, word in words.items()]
+        files[split] = write(f"{split}.jsonl", questions)
     with Api(replying) as server:
-        model = {"source": {"server": server.address, "model": "m"}, "dtype": "float32", "device": "cpu"}
-        settings = {
-            "model": model,
-            "engine": "openai",
-            "samples": 5,
-            "temperature": 0.7,
-            "top_p": 0.9,
-            "max_tokens": 4,
-            "shots": None,
-            "seed": 1,
+        sampling = {"samples": 5, "temperature": 0.7, "top_p": 0.9, "max_tokens": 4, "shots": None}
+        stage("sample", asking(server, **sampling), prompts=files, out="samples.jsonl")
+    said = {
+        word: {
+            "answers": [word, None, "elk", word, None],
+            "raw": [word, "", "elk", word, ""],
+            "correct": [True, False, word == "elk", True, False],
+            "read_by": ["task", None, "task", "task", None],
         }
-        stage("sample", NAMED | settings, prompts=files, out="samples.jsonl")
-    bee = {
-        "answers": ["bee", None, "elk", "bee", None],
-        "raw": ["bee", "", "elk", "bee", ""],
-        "correct": [True, False, False, True, False],
-        "read_by": ["task", None, "task", "task", None],
+        for word in words.values()
     }
-    elk = {
-        "answers": ["elk", None, "elk", "elk", None],
-        "raw": ["elk", "", "elk", "elk", ""],
-        "correct": [True, False, True, True, False],
-        "read_by": ["task", None, "task", "task", None],
-    }
+    best = {word: greedy(word, True, f" {word} ") | {"read_by": "task"} for word in words.values()}
     assert lines("samples.jsonl") == [
-        {"id": "sft1", "split": "sft", "spent": {"requests": 6, "empty": 8}} | bee,
-        {"id": "sft2", "split": "sft"} | elk,
-        {"id": "test1", "split": "test"} | bee | {"greedy": greedy("bee", True, " bee ") | {"read_by": "task"}},
-        {"id": "test2", "split": "test"} | elk | {"greedy": greedy("elk", True, " elk ") | {"read_by": "task"}},
+        {"id": "sft1", "split": "sft", "spent": {"requests": 6, "empty": 8}} | said["bee"],
+        {"id": "sft2", "split": "sft"} | said["elk"],
+        {"id": "test1", "split": "test"} | said["bee"] | {"greedy": best["bee"]},
+        {"id": "test2", "split": "test"} | said["elk"] | {"greedy": best["elk"]},
     ]
-    asked_for = {
-        (body["temperature"], body.get("n", 1), body.get("top_p"), body["max_tokens"]) for body in server.bodies
-    }
-    assert asked_for == {(0.7, 5, 0.9, 4), (0.0, 1, None, 4)}
+    keys = ("temperature", "n", "top_p", "max_tokens")
+    asked_for = {tuple(body.get(key) for key in keys) for body in server.bodies}
+    assert asked_for == {(0.7, 5, 0.9, 4), (0.0, None, None, 4)}
 
 
 # The confidences of others than a confidence LLM
@@ -145,16 +139,9 @@ def talking(body, headers):
 def test_an_elicited_confidence_is_of_the_reply_that_has_the_answer_or_of_the_second_one():
     questions = [asked("a", "ant"), asked("b", "bee"), asked("c", "cat") | {"reference": ["none"]}]
     with Api(talking) as server:
-        model = {"source": {"server": server.address, "model": "m"}, "dtype": "float32", "device": "cpu"}
-        settings = {
-            "model": model,
-            "engine": "openai",
-            "method": "cot",
-            "module": "cot",
-            "options": {"max_tokens": 20, "shots": None},
-            "seed": 1,
-        }
-        stage("elicit", NAMED | settings, prompts=write("test.jsonl", questions), out="cot.jsonl")
+        cot = {"method": "cot", "module": "cot", "options": {"max_tokens": 20, "shots": None}}
+        prompts = write("test.jsonl", questions)
+        stage("elicit", asking(server, **cot), prompts=prompts, out="cot.jsonl")
     said = [f"Explanation: so.\nAnswer: {word}" for word in ("bee", "cat")]
     first, *others = lines("cot.jsonl")
     assert first.pop("spent") == {"requests": 5}
@@ -182,36 +169,16 @@ LIKELIHOODS = [
 
 
 def derived(method: str, **more) -> list[dict]:
-    write("test.jsonl", QUESTIONS)
-    write("samples.jsonl", SAMPLES)
-    stage(
-        "derive",
-        task=WORDS,
-        method=method,
-        prompts="test.jsonl",
-        samples="samples.jsonl",
-        out=f"{method}.jsonl",
-        **more,
-    )
-    return lines(f"{method}.jsonl")
+    files = {"prompts": write("test.jsonl", QUESTIONS), "samples": write("samples.jsonl", SAMPLES)}
+    stage("derive", task=WORDS, method=method, out="out.jsonl", **files, **more)
+    return lines("out.jsonl")
 
 
 def test_consistency_is_the_share_of_the_most_frequent_answer_among_all_samples_unread_ones_too():
-    answers = [
-        ("ant", True, 0.4),
-        ("cat", False, 0.4),
-        (None, False, 0.0),
-        ("fox", True, 1.0),
-    ]  # the first of two as frequent
+    # cat is the first of two as frequent
+    answers = [("ant", True, 0.4), ("cat", False, 0.4), (None, False, 0.0), ("fox", True, 1.0)]
     assert derived("consistency") == [
-        {
-            "id": record["id"],
-            "answer": answer,
-            "correct": correct,
-            "f1": None,
-            "confidence": share,
-            "raw": record["answers"],
-        }
+        stated(record["id"], correct, share, answer, raw=record["answers"])
         for record, (answer, correct, share) in zip(SAMPLES, answers, strict=True)
     ]
 
@@ -224,10 +191,9 @@ def test_consistency_is_the_share_of_the_most_frequent_answer_among_all_samples_
 ])  # fmt: skip
 def test_measures_of_the_samples_are_of_the_greedy_answer(method, confidences):
     assert derived(method) == [
-        {"id": record["id"], "answer": record["greedy"]["answer"], "correct": record["greedy"]["correct"], "f1": None,
-         "confidence": pytest.approx(confidence), "raw": record["greedy"]["raw"]}
+        {"id": record["id"], "confidence": pytest.approx(confidence)} | record["greedy"]
         for record, confidence in zip(SAMPLES, confidences, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(("method", "confidences"), [
@@ -252,74 +218,6 @@ def test_weighted_semantic_entropy_weighs_each_sample_by_the_mean_of_its_tokens(
     share = np.array([weight[0] + weight[3], weight[1] + weight[2], weight[4]]) / weight.sum()
     assert found[1]["confidence"] == pytest.approx(1 + (share * np.log(share)).sum() / math.log(5), abs=1e-8)
     assert found[3]["confidence"] == 1
-
-
-def test_given_answers_and_confidences_keep_their_own_judgements_and_their_questions():
-    write("given.jsonl", [
-        {"id": "d", "answers": ["fox", "hen"], "greedy": "hen", "confidence": 0.3},
-        {"id": "left out", "answers": ["x"], "confidence": 0.1},
-        {"id": "a", "answers": ["ant", ""], "correct": [0, 1], "confidence": None},
-    ])  # fmt: skip
-    write("test.jsonl", [asked("a", "ant"), asked("d", "fox")])
-    settings = NAMED | {"source": {"path": "given.jsonl"}}
-    stage(
-        "import-answers",
-        settings,
-        prompts={"test": "test.jsonl"},
-        out="samples.jsonl",
-        manifest="samples.manifest.json",
-    )
-    assert lines("samples.jsonl") == [
-        {"id": "a", "split": "test", "answers": ["ant", None], "raw": ["ant", ""], "correct": [False, True],
-         "read_by": ["task", None], "greedy": greedy("ant", False) | {"read_by": "task"}, "judged": True},
-        {"id": "d", "split": "test", "answers": ["fox", "hen"], "raw": ["fox", "hen"], "correct": [True, False],
-         "read_by": ["task", "task"], "greedy": greedy("hen", False) | {"read_by": "task"}},
-    ]  # fmt: skip
-    stage("import-confidences", settings, prompts="test.jsonl", samples="samples.jsonl", out="theirs.jsonl")
-    assert lines("theirs.jsonl") == [
-        {"id": "a", "answer": "ant", "correct": False, "f1": None, "confidence": None, "raw": "ant"},
-        {"id": "d", "answer": "hen", "correct": False, "f1": None, "confidence": 0.3, "raw": "hen"},
-    ]
-
-
-def grading(body, headers):
-    """A grader that calls the reference right, and the reference with an exclamation mark too; a hen is a fox to it."""
-    text = body["messages"][-1]["content"]
-    answer, reference = text.split("\nAnswer: ")[1].split("\n")[0], text.split("Accepted answer: ")[1].split("\n")[0]
-    says = "no idea" if answer == "<newt>" else "yes" if answer.strip("<>!") in (reference.strip("<>"), "hen") else "no"
-    return 200, {"choices": [choice(says)]}
-
-
-def test_a_grader_grades_each_distinct_answer_and_what_it_does_not_say_stays_as_it_was():
-    records = [
-        sampled(
-            "a",
-            "test",
-            ["ant", "ant!", "ant!", "newt", None],
-            [True, False, False, False, False],
-            greedy("ant!", False),
-        ),
-        sampled("d", "sft", ["hen", "fox", "newt"], [False, True, True]),
-    ]
-    settings = {"model": {}, "engine": "openai", "max_tokens": 5, "seed": 1, "group": "none"}
-    files = {"test": write("test.jsonl", [asked("a", "ant")]), "sft": write("sft.jsonl", [asked("d", "fox")])}
-    with Api(grading) as server:
-        settings["model"] = {"source": {"server": server.address, "model": "m"}, "dtype": "float32", "device": "cpu"}
-        stage(
-            "grade", NAMED | settings, prompts=files, samples=write("ungraded.jsonl", records), out="samples.jsonl",
-            verdicts="verdicts.jsonl", disagreements="disagreements.jsonl", manifest="samples.manifest.json",
-        )  # fmt: skip
-    assert len(server.bodies) == 6
-    graded = lines("samples.jsonl")
-    assert graded == [
-        records[0]
-        | {"correct": [True, True, True, False, False], "greedy": greedy("ant!", True, "ant!"), "graded": True},
-        records[1] | {"correct": [True, True, True], "graded": True},
-    ]
-    differ = [
-        (row["id"], row["answer"], row["exact"], row["right"], row["texts"]) for row in lines("disagreements.jsonl")
-    ]
-    assert differ == [("a", "<ant!>", False, True, 3), ("d", "<hen>", False, True, 1)]
 
 
 # Preference pairs
@@ -371,12 +269,8 @@ def by_hand(reward: str, c, leave_one_out: bool, accept: str) -> dict[str, tuple
         best, worst = (row["confidences"][int(pick(rewards))] for pick in (np.argmax, np.argmin))
         improves = reward != "sc" or max(rewards) > 0  # the others are no rise of a correlation
         if len({*row["confidences"]}) > 1 and len({*rewards}) > 1 and (accept == "all" or improves):
-            found[row["id"]] = (
-                best,
-                worst,
-                pytest.approx(max(rewards), abs=1e-12),
-                pytest.approx(min(rewards), abs=1e-12),
-            )
+            ends = (pytest.approx(end(rewards), abs=1e-12) for end in (max, min))
+            found[row["id"]] = (best, worst, *ends)
     return found
 
 
@@ -385,7 +279,7 @@ def selected(
 ) -> list[dict]:
     how = {"reward": reward, "module": reward, "reference": reference, "leave_one_out": leave_one_out, "accept": accept}
     rows = [f"{row['id']},rl,1,2,{row['kappa']},ant,{int(row['correct'])}\n" for row in CANDIDATES]
-    Path("surrogate.csv").write_text("id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(rows))
+    Path("surrogate.csv").write_text(HEAD + "".join(rows))
     stage(
         "pairs", NAMED | how | {"seed": 1}, surrogate="surrogate.csv", out="pairs.jsonl", manifest="pairs.manifest.json",
         prompts={"rl": write("rl.jsonl", [asked(row["id"], "ant") for row in CANDIDATES])},
@@ -413,20 +307,12 @@ def test_a_pair_is_the_candidate_of_the_highest_reward_and_that_of_the_lowest(re
     assert pairs[0].keys() == {"id", "prompt", "chosen", "rejected", "reward_chosen", "reward_rejected"}
 
 
-def test_leaving_a_prompts_own_pair_out_chooses_others():
-    """What the test above would not tell where both ways gave the same. And one prompt's candidates improve nothing."""
-    assert by_hand("sc", STATED, False, "all").keys() - by_hand("sc", STATED, False, "improving").keys() == {"p4"}
-    assert by_hand("sc", STATED, True, "improving") != by_hand("sc", STATED, False, "improving")
-    assert by_hand("nrd", STATED, True, "all").keys() == by_hand("nrd", STATED, False, "all").keys()
-
-
 def test_the_reference_set_is_what_the_model_states_or_the_mean_of_its_distribution():
     middle = np.array([0.605, 0.31, 0.325, 0.565, 0.72, 0.33])
     for reference, c in (("stated", STATED), ("mean", middle)):
         pairs = selected(reference=reference)
-        assert {row["id"]: row["reward_chosen"] for row in pairs} == {
-            name: row[2] for name, row in by_hand("sc", c, False, "all").items()
-        }
+        expected = {name: row[2] for name, row in by_hand("sc", c, False, "all").items()}
+        assert {row["id"]: row["reward_chosen"] for row in pairs} == expected
         facts = json.loads(Path("pairs.manifest.json").read_text())
         assert facts["reference_spearman"] == pytest.approx(stats.spearmanr(c, KAPPA)[0], abs=1e-12)
         assert facts["skipped"] == {"one value": 1, "equal rewards": 5 - len(pairs)}
@@ -476,20 +362,16 @@ def test_platts_map_is_the_likeliest_one_on_the_held_out_answers_and_is_applied_
     confidence, right = np.array(FIT).T
     target = np.where(
         right == 1, 5 / 6, 1 / 6
-    )  # Platt's: (4 + 1) / (4 + 2) of four right ones, 1 / (4 + 2) of four wrong ones
+    )  # Platt's of four right and four wrong ones: (4 + 1) / (4 + 2), 1 / (4 + 2)
 
     def loss(parameters):
         score = parameters[0] * confidence + parameters[1]
         return (np.logaddexp(0, -score) * target + np.logaddexp(0, score) * (1 - target)).sum()
 
     slope, intercept = optimize.minimize(loss, [1.0, 0.0], tol=1e-12).x
-    assert facts["parameters"] == {
-        "slope": pytest.approx(slope, abs=1e-4),
-        "intercept": pytest.approx(intercept, abs=1e-4),
-    }
+    assert facts["parameters"] == pytest.approx({"slope": slope, "intercept": intercept}, abs=1e-4)
     assert slope > 1
-    told = {key: facts[key] for key in ("n", "n_in_test_set", "n_unparsed", "fitted_on", "of", "method")}
-    assert told == {
+    told = {
         "n": 8,
         "n_in_test_set": 1,
         "n_unparsed": {"sft": 1},
@@ -497,6 +379,7 @@ def test_platts_map_is_the_likeliest_one_on_the_held_out_answers_and_is_applied_
         "of": ["sft"],
         "method": "sft+platt",
     }
+    assert {key: facts[key] for key in told} == told
     for before, after in zip(own, records, strict=True):
         mapped = None if before["confidence"] is None else 1 / (1 + math.exp(-slope * before["confidence"] - intercept))
         assert after == before | {"raw": before["confidence"], "confidence": mapped and pytest.approx(mapped, abs=1e-4)}
@@ -537,11 +420,9 @@ def test_a_probe_is_fitted_on_training_questions_alone_without_those_of_the_test
         {"id": row["id"], "split": split, "answer": [packed(layer) for layer in state[row["id"]]]}
         for split, rows in (("test", test), ("sft", training)) for row in rows
     ])  # fmt: skip
-    csv = [
-        f"{row['id']},sft,1,2,{0.75 if correct else 0.25},ant,{int(correct)}\n"
-        for row, correct in zip(training, right, strict=True)
-    ]
-    Path("surrogate.csv").write_text("id,split,n_correct,n_samples,kappa,answer,answer_correct\n" + "".join(csv))
+    tail = {True: "0.75,ant,1", False: "0.25,ant,0"}
+    csv = [f"{row['id']},sft,1,2,{tail[one]}\n" for row, one in zip(training, right, strict=True)]
+    Path("surrogate.csv").write_text(HEAD + "".join(csv))
     samples = [*SAMPLES, sampled("e", "test", ["hen"], [False], greedy("hen", False))]
     stage(
         "fit", NAMED | {"method": "probe", "module": "probe", "depths": [0.5, 1.0]}, out="probe.jsonl", fit="fit.json",
@@ -556,10 +437,9 @@ def test_a_probe_is_fitted_on_training_questions_alone_without_those_of_the_test
     own = np.array([state[row["id"]][1] for row in test]).astype("<f2").astype(float)
     expected = plain.predict_proba((own - center) / scale)[:, 1]
     assert lines("probe.jsonl") == [
-        {"id": row["id"], "answer": row["greedy"]["answer"], "correct": row["greedy"]["correct"], "f1": None,
-         "confidence": pytest.approx(value, abs=1e-3), "raw": row["greedy"]["raw"]}
+        {"id": row["id"], "confidence": pytest.approx(value, abs=1e-3)} | row["greedy"]
         for row, value in zip(samples, expected, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def test_one_setting_is_tuned_by_its_mean_over_the_cells_and_an_undefined_trial_is_the_worst_of_its_cell():
@@ -603,40 +483,19 @@ ITEMS = [  # confidence, right, kappa; of the second item no confidence could be
 MEANS = [0.81, 0.4, 0.6, 0.2, 0.9, 0.35, 0.7, 0.25, 0.65]
 
 
-def evaluated(**more) -> tuple[dict, dict]:
-    """(metrics.json, extra.json) of the items; surrogate.csv has them in another order, and a training row with the same id."""
-    rows = [
-        stated(
-            name,
-            right,
-            confidence,
-            answer=None if name == "m3" else "ant",
-            mean=mean,
-            mass=mean,
-            retried=name in ("m1", "m4"),
-        )
-        for (name, confidence, right, _), mean in zip(ITEMS, MEANS, strict=True)
-    ]
-    kappas = "".join(f"{name},test,1,4,{kappa},ant,1\n" for name, *_, kappa in ITEMS[::-1])
-    head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
-    Path("surrogate.csv").write_text(f"{head}{kappas}m0,rl,1,4,0.0,ant,1\n")
-    settings = {
-        "dataset": "words",
-        "model": "m",
-        "method": "sft",
-        "unparsed_confidence": 0.6,
-        "bootstrap": 200,
-        "seed": 1,
-    }
-    stage(
-        "evaluate", settings, confidences=write("confidences.jsonl", rows), surrogate="surrogate.csv", out="metrics.json",
-        extra="extra.json", **more,
-    )  # fmt: skip
-    return tuple(json.loads(Path(name).read_text()) for name in ("metrics.json", "extra.json"))
-
-
 def test_metrics_are_those_of_scipy_scikit_learn_and_a_loop_and_kappa_is_that_of_the_same_id():
-    found, extra = evaluated()
+    """surrogate.csv has the items in another order, and a training row with the same id."""
+    rows = []
+    for (name, confidence, right, _), mean in zip(ITEMS, MEANS, strict=True):
+        more = {"mean": mean, "mass": mean, "retried": name in ("m1", "m4")}
+        rows.append(stated(name, right, confidence, None if name == "m3" else "ant", **more))
+    kappas = [f"{name},test,1,4,{kappa},ant,1\n" for name, *_, kappa in ITEMS[::-1]]
+    Path("surrogate.csv").write_text(HEAD + "".join(kappas) + "m0,rl,1,4,0.0,ant,1\n")
+    names = {"dataset": "words", "model": "m", "method": "sft"}
+    settings = names | {"unparsed_confidence": 0.6, "bootstrap": 200, "seed": 1}
+    files = {"confidences": write("confidences.jsonl", rows), "surrogate": "surrogate.csv"}
+    stage("evaluate", settings, **files, out="metrics.json", extra="extra.json")
+    found, extra = (json.loads(Path(name).read_text()) for name in ("metrics.json", "extra.json"))
     confidence = np.array([0.6 if value is None else value for _, value, *_ in ITEMS])
     correct = np.array([right for *_, right, _ in ITEMS])
     kappa = np.array([kappa for *_, kappa in ITEMS])
@@ -647,48 +506,21 @@ def test_metrics_are_those_of_scipy_scikit_learn_and_a_loop_and_kappa_is_that_of
         "aurc": area(confidence, correct), "e_aurc": area(confidence, correct) - best,
         "e_aurc_analytic": area(confidence, correct) - error - (1 - error) * math.log(1 - error),
         "accuracy": 5 / 9, "auroc": roc_auc_score(correct, confidence), "aupr": average_precision_score(correct, confidence),
-        "brier": float(np.mean((confidence - correct) ** 2)), "f1": None,
+        "brier": float(np.mean((confidence - correct) ** 2)),
     }  # fmt: skip
-    assert {name: found[name] for name in simple} == {
-        name: value and pytest.approx(value) for name, value in simple.items()
-    }
+    assert {name: found[name] for name in simple} == pytest.approx(simple)
     for name, target in (("spearman", correct), ("spearman_surrogate", kappa)):
         rho, p = stats.spearmanr(confidence, target)
-        assert found[name] == {
-            "rho": pytest.approx(rho),
-            "p": pytest.approx(p),
-            "log10_p": pytest.approx(math.log10(p)),
-        }
+        assert found[name] == pytest.approx({"rho": rho, "p": p, "log10_p": math.log10(p)})
     assert found["spearman"]["rho"] < found["spearman_surrogate"]["rho"] - 0.1, "told apart"
-    counted = {
-        "n": 9,
-        "n_unparsed": {"answer": 1, "confidence": 1},
-        "n_retried": 2,
-        "dataset": "words",
-        "model": "m",
-        "method": "sft",
-    }
-    assert {name: found[name] for name in counted} == counted
+    counted = {"n": 9, "n_retried": 2, "n_unparsed": {"answer": 1, "confidence": 1}, "f1": None}
+    assert {name: found[name] for name in names | counted} == names | counted
     assert found["mean"]["aurc"] == pytest.approx(area(np.array(MEANS), correct))
     assert found["mean"]["mass"] == pytest.approx(np.mean(MEANS))
     assert found["mean"]["ece"] == pytest.approx(calibration(np.array(MEANS), correct, 10))
     assert found["mean"]["spearman"]["rho"] == pytest.approx(stats.spearmanr(MEANS, correct)[0])
     low, high = found["intervals"]["aurc"]
     assert low < found["aurc"] < high
-    assert extra["n"] == 9 and extra["nll"] == pytest.approx(
-        -np.log(np.where(correct, confidence, 1 - confidence)).mean()
-    )
-    assert {"augrc", "prr"} <= extra.keys()
-
-
-def test_a_question_without_kappa_is_no_question_of_the_evaluation(capfd):
-    """The rows of the test split alone count, each once."""
-    evaluated()
-    text = Path("surrogate.csv").read_text().replace("m4,test", "m4,rl")
-    Path("surrogate.csv").write_text(text)
-    with pytest.raises(AssertionError):
-        stage(
-            "evaluate", {"dataset": "words", "model": "m", "method": "sft", "unparsed_confidence": 0.6, "bootstrap": 9, "seed": 1},
-            confidences="confidences.jsonl", surrogate="surrogate.csv", out="metrics.json", extra="extra.json",
-        )  # fmt: skip
-    assert "confidences.jsonl, line 5: id 'm4' has no test row" in capfd.readouterr().err
+    assert extra["n"] == 9 and {"augrc", "prr"} <= extra.keys()
+    of_label = np.where(correct, confidence, 1 - confidence)
+    assert extra["nll"] == pytest.approx(-np.log(of_label).mean())
