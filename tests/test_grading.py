@@ -1,24 +1,20 @@
 """Grading by a model: what it is asked, what its replies count for, which samples mean the same, and what a run makes of it."""
 
 import json
-import os
-import subprocess
-import sys
-import time
+import shutil
+from pathlib import Path
 from typing import Any
 
+import dry_run
 import msgspec
 import pytest
 import yaml
-from conftest import ROOT, own_config, program, prompts_words, typed
-from dry_run import snakemake
+from conftest import ROOT, cases, own_config, prompts_words, typed
 from test_any_data import written
 from test_apis import Api, choice
-from test_workflow import job_counts
-from test_workflow import snakemake as run_snakemake
 
 import orce
-from orce import methods, stages, tasks
+from orce import stages, tasks
 from orce.__main__ import main
 from orce.apps.planned import commands
 from orce.artefacts import files, store
@@ -27,14 +23,18 @@ from orce.config import check as configuration
 from orce.config import picking
 from orce.errors import BadInput
 from orce.given import records as given_records
-from orce.given.grading import ByMeaning, grade_form
-from orce.settings.stage import to_argument
+from orce.given.grading import grade_form
+from orce.settings.load import merge
+from orce.settings.stage import to_argument, to_mapping
 from orce.stages import likelihoods, state
 
+pytestmark = pytest.mark.usefixtures("folder", "direct")
+
 TOWNS = ["Lima", "Rome", "Oslo", "Cairo", "Quito", "Seoul"]
-# How a model may answer "Which town is number 1?" (Rome): what is said, whether it equals the reference as the task compares,
-# and whether it is right.
-SAID = [("{}", True, True), ("It is {}.", False, True), ("It is not {}.", False, False), ("Atlantis", False, False)]
+# Samples of an answer to "Which town is number 1?" (Rome). As the task compares, the first and the last are right.
+SAID = ["{}", "It is {}.", "It is not {}.", "Atlantis", "{}"]
+EXACT, RIGHT = [True, False, False, False, True], [True, True, False, False, True]
+CELL, FROZEN = Path("results/towns/api"), "results/towns/prompts/test.jsonl"
 
 
 class Grader(Api):
@@ -42,20 +42,33 @@ class Grader(Api):
 
     def __init__(self, says=None):
         tell, usage = says or verdict, {"prompt_tokens": 9, "completion_tokens": 1}
-        super().__init__(lambda body, headers: (200, {"choices": [choice(tell(body))], "usage": usage}))
+        super().__init__(lambda body, _: (200, {"choices": [choice(tell(body))], "usage": usage}))
 
     def asked(self) -> list[str]:
-        return [body["messages"][-1]["content"] for body in self.bodies]
+        return [asked(body) for body in self.bodies]
+
+
+def asked(body) -> str:
+    return body["messages"][-1]["content"]
+
+
+def after(label: str, text: str) -> str:
+    """What follows a label on its line."""
+    return text.split(f"{label}: ")[1].split("\n")[0]
+
+
+def compared(text: str) -> list[str] | None:
+    """The two answers that the grader shall compare, if it is asked for that."""
+    if "First answer" not in text:
+        return None
+    return [after(f"{name} answer", text) for name in ("First", "Second")]
 
 
 def verdict(body) -> str:
-    text = body["messages"][-1]["content"]
-    if "First answer" in text:
-        one, other = (text.split(f"{name} answer: ")[1].split("\n")[0] for name in ("First", "Second"))
-        return "Yes." if meaning(one) == meaning(other) else "No."
-    answer = text.split("\nAnswer: ")[1].split("\n")[0]
-    reference = text.split("Accepted answer: ")[1].split("\n")[0]
-    return "yes" if meaning(answer) == reference else "no"
+    text = asked(body)
+    if both := compared(text):
+        return "Yes." if meaning(both[0]) == meaning(both[1]) else "No."
+    return "yes" if meaning(after("\nAnswer", text)) == after("Accepted answer", text) else "no"
 
 
 def meaning(answer: str) -> str:
@@ -64,21 +77,28 @@ def meaning(answer: str) -> str:
     return answer if name.startswith("not ") else name
 
 
-def record(i: int) -> dict:
+def record(i: int, **more) -> dict:
     town = TOWNS[i % len(TOWNS)]
-    answers = [said.format(town) for said, *_ in SAID] + [town]
-    return {"qid": f"q{i}", "question": f"Which town is number {i}?", "reference": town, "id": f"q{i}",
-            "answers": answers, "greedy": f"It is {town}." if i % 2 else "Atlantis"}  # fmt: skip
+    return {
+        "qid": f"q{i}",
+        "question": f"Which town is number {i}?",
+        "reference": town,
+        "id": f"q{i}",
+        "answers": [said.format(town) for said in SAID],
+        "greedy": f"It is {town}." if i % 2 else "Atlantis",
+    } | more
 
 
-def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> dict:
+def config_of(server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
-    written(folder / "samples.jsonl", [record(i) for i in range(n)])
+    written(Path("samples.jsonl"), [record(i) for i in range(n)])
     fields = {"id": "qid", "question": "question", "answer": "reference"}
-    spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "grading": mode, "fields": fields}
+    source = {"path": "samples.jsonl"}
+    spec = {"task": "qa", "source": source, "grading": mode, "fields": fields}
+    grader = {"label": "Grader", "source": {"server": server, "model": "j"}}
     models = {
         "api": {"label": "An API", "source": {}},
-        "grader": {"label": "Grader", "source": {"server": server, "model": "j"}, "confidence": "weights"},
+        "grader": grader | {"confidence": "weights"},
         "weights": {"label": "Weights", "source": {"path": "weights"}},
     }
     rows = ["consistency", "agreement", "semantic_entropy", "num_sets"]
@@ -88,228 +108,206 @@ def config_of(folder, server="http://127.0.0.1:9/v1", n=6, mode="grader", **grad
     )  # fmt: skip
 
 
-@pytest.fixture
-def place(folder, direct):
-    """The folder of the run."""
-    return folder
+def without_references(config: dict, rows: list[dict]) -> dict:
+    """The configuration with the samples of some rows and their judgements, and no right answers."""
+    del config["datasets"]["towns"]["fields"]["answer"]
+    keys = ("id", "answers", "correct")
+    written(Path("own.jsonl"), [{key: row[key] for key in keys} for row in rows])
+    return merge(config, {"answers": {"path": "own.jsonl"}})
 
 
-def command(config: dict, place) -> list[str]:
-    """The command line of grading the given answers, which are imported first."""
+def step(stage: str, config, *words: str) -> int:
+    """The exit code of a stage with the settings that its rule gives it."""
+    chosen = picking.with_contents(stages.pick_settings(stage, config, "towns", "api"))
+    named = ["--settings", to_argument(chosen), "--prompts", f"test={FROZEN}"]
+    return main([stage.replace("_", "-"), *named, *words])
+
+
+def made(name: str) -> list[str]:
+    return ["--out", f"{CELL}/{name}.jsonl", "--manifest", f"{CELL}/{name}.manifest.json"]
+
+
+def imported(config: dict):
+    """The configuration as it is checked, whose questions and given answers are in their files."""
     checked = configuration.check(config)
-    known = typed({"grading": {"model": "grader"}} | config)
-    cell, frozen = place / "results/towns/api", place / "results/towns/prompts/test.jsonl"
-
-    def words(stage: str, *options: str) -> list[str]:
-        chosen = picking.with_contents(stages.pick_settings(stage, known, "towns", "api"))
-        named = ["--settings", to_argument(chosen), "--prompts", f"test={frozen}"]
-        return [stage.replace("_", "-"), *named, *options]
-
-    def out(name: str) -> list[str]:
-        return ["--out", f"{cell}/{name}.jsonl", "--manifest", f"{cell}/{name}.manifest.json"]
-
-    if not frozen.exists():
-        assert main(prompts_words(picking.with_contents(stages.pick_settings("prompts", known, "towns")), frozen)) == 0
-        assert main(words("import_answers", *out("ungraded-samples"))) == 0
-    made = ("verdicts", "disagreements", *(["meanings"] if picking.groups_meanings(checked) else []))
-    paths = [word for name in made for word in (f"--{name}", f"{cell}/{name}.jsonl")]
-    return words("grade", "--samples", f"{cell}/ungraded-samples.jsonl", *paths, *out("samples"))
+    asked = picking.with_contents(stages.pick_settings("prompts", checked, "towns"))
+    assert main(prompts_words(asked, FROZEN)) == 0
+    assert step("import_answers", checked, *made("ungraded-samples")) == 0
+    return checked
 
 
-def graded(config: dict, place) -> tuple[list[dict], dict]:
+def grade(config) -> int:
+    """The exit code of grading answers that are imported."""
+    names = ["verdicts", "disagreements"]
+    names += ["meanings"] if picking.groups_meanings(config) else []
+    paths = [word for name in names for word in (f"--{name}", f"{CELL}/{name}.jsonl")]
+    ungraded = ["--samples", f"{CELL}/ungraded-samples.jsonl"]
+    return step("grade", config, *ungraded, *paths, *made("samples"))
+
+
+def graded(config: dict) -> tuple[list[dict], dict]:
     """(records, the manifest's `grading`) after the grade step."""
-    assert main(command(config, place)) == 0
-    path = place / "results/towns/api/samples.jsonl"
+    assert grade(imported(config)) == 0
+    path = CELL / "samples.jsonl"
     return store.read(path), store.manifest_facts(path)["grading"]
 
 
-def lines(place, name) -> list[dict]:
-    return files.read_jsonl(place / f"results/towns/api/{name}.jsonl")
+def lines(name: str) -> list[dict]:
+    return files.read_jsonl(CELL / f"{name}.jsonl")
 
 
-@pytest.mark.parametrize(("read", "replies"), [
-    (True, ["yes", " **Yes.** ", "Yes\nBecause it is the capital.", "<think>no ... yes?</think>\n\nyes",
-            "Both say Rome.\nVerdict: yes", "The answer is yes.", '{"verdict": "yes"}', "- yes"]),
-    (False, ["No", "no, it names another town"]),
-    (None, ["The answer is yes.\n\nThe answer is not the same as the accepted one.", "Yes.\nThe answer is no.", "yes and no",
-            "Yes, though no expert would say so", "Yesterday", "It is Rome", "", "0.9"]),
-])  # fmt: skip
-def test_a_reply_is_one_of_the_two_words_or_unread(read, replies):
-    assert {text: grade_form().verdict(text) for text in replies} == dict.fromkeys(replies, read)
-
-
-def test_the_words_are_those_of_the_template(tmp_path):
-    own = tmp_path / "mine.j2"
+@pytest.mark.parametrize(("words", "reply", "read"), cases("verdicts"))
+def test_a_reply_is_one_of_the_two_words_of_the_template_or_unread(words, reply, read):
     shown = '{{ question }} {{ references | join("|") }} {{ answer }}'
-    own.write_text(f'{{% set right, wrong = "CORRECT", "INCORRECT" %}}\n{shown}')
-    form = grade_form(str(own))
-    shown = form.messages(question="Where?", references=["Rome", "Roma"], answer="There {{ 7 * 7 }}")
-    assert shown == [{"role": "user", "content": "Where? Rome|Roma There {{ 7 * 7 }}"}]
-    replies = ("INCORRECT", "Correct.", "yes", "INCORRECT. CORRECT")
-    assert [form.verdict(text) for text in replies] == [False, True, None, None]
-    own.write_text('{% set right, wrong = "A", "B" %}{{ question }}{{ references }}{{ answer }}')
-    letters = grade_form(str(own))
-    assert [letters.verdict(text) for text in ("A", "B.", "A town in Italy", "Grade: B")] == [True, False, None, False]
+    Path("mine.j2").write_text(f"{{% set right, wrong = {words} %}}\n{shown}")
+    form = grade_form("mine.j2")
+    turns = form.messages(question="Where?", references=["Rome", "Roma"], answer="{{ 7 * 7 }}")
+    assert turns == [{"role": "user", "content": "Where? Rome|Roma {{ 7 * 7 }}"}]
+    assert form.verdict(reply) is read
 
 
-@pytest.mark.parametrize(("text", "line"), [
-    ("{{ question }} {{ references }}", "does not show answer"),
-    ("{{ question }} {{ reference }} {{ answer }}", "'reference' is undefined"),
-    ("{% if %}", "not a template"),
-    ("{% set right, wrong = 'ok', 'ok' %}{{ question }}{{ references }}{{ answer }}", "expected two words"),
-    ("{{ cycler.__init__.__globals__.os.system('touch pwned') }}", "unsafe"),
-    ("{{ self.__init__.__globals__['__builtins__'].open('pwned', 'w') }}", "unsafe"),
-    ("{{ ''.__class__.__mro__[1].__subclasses__() }}", "unsafe"),
-    ("{% set kept = references.append('Rome') %}", "not a template with question, references, answer"),
-    ("{{ 1 / 0 }}", "division by zero"),
-    ("{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}", "takes more than 3 s; it may loop for ever"),
-    ("{% for i in range(10**9) %}{% endfor %}", "Range too big"),
-    ("{{ 'x' * 10**14 }}", "not a template"),
-])  # fmt: skip
-def test_a_template_that_cannot_ask_is_refused_before_the_run(place, text, line):
-    (place / "mine.j2").write_text(text)
-    config = config_of(place, prompt="mine.j2")
-    (place / "weights").mkdir()
+@pytest.mark.parametrize(("text", "line"), cases("wrong_templates"))
+def test_a_template_that_cannot_ask_is_refused_before_the_run(text, line):
+    Path("mine.j2").write_text(text)
+    Path("weights").mkdir()
+    config = config_of(prompt="mine.j2")
     configuration.check(config)
     with pytest.raises(BadInput, match=line) as raised:
         configuration.data(typed(config))
     assert "mine.j2" in str(raised.value) and "\n" not in str(raised.value)
-    assert not [*place.rglob("pwned")]
+    assert not [*Path().rglob("pwned")]
 
 
-def test_the_grader_reads_sentences_and_where_it_differs_is_listed(place, capfd):
-    with Grader() as grader:
-        records, counts = graded(config_of(place, grader.address), place)
-    assert [one["correct"] for one in records] == [[True, True, False, False, True]] * 6
+def test_the_grader_reads_sentences_and_where_it_says_nothing_the_exact_grade_stands(capfd):
+    """Where it differs is listed. Of the town alone, which is right, it says neither word."""
+
+    def says(body) -> str:
+        return "Well, that depends." if after("\nAnswer", asked(body)) in TOWNS else verdict(body)
+
+    with Grader(says) as grader:
+        records, counts = graded(config_of(grader.address))
+    assert [one["correct"] for one in records] == [RIGHT] * 6
     assert [one["greedy"]["correct"] for one in records] == [i % 2 == 1 for i in range(6)]
-    exact = store.read(place / "results/towns/api/ungraded-samples.jsonl")
-    assert [one["correct"] for one in exact] == [[True, False, False, False, True]] * 6
-    assert all({**one, "graded": None}.keys() == {**other, "graded": None}.keys() for one, other in zip(records, exact, strict=True))  # fmt: skip
-    assert len(grader.bodies) == len(set(grader.asked())) == 24, "each distinct answer is asked about once"
+    exact = lines("ungraded-samples")
+    assert [one["correct"] for one in exact] == [EXACT] * 6
+    assert [one.keys() | {"graded"} for one in exact] == [one.keys() for one in records]
+    assert len(grader.bodies) == len({*grader.asked()}) == 24, "once about each distinct answer"
     assert all(body["temperature"] == 0 for body in grader.bodies)
-    listed = lines(place, "disagreements")
-    keys = ("id", "answer", "exact", "right")
-    expected = [[f"q{i}", f"It is {TOWNS[i]}", False, True] for i in range(6)]
-    assert [[one[key] for key in keys] for one in listed] == expected
-    assert listed[1]["references"] == ["Rome"] and listed[1]["raw"] == "yes" and listed[1]["texts"] == 2
-    assert counts == {"asked": 24, "unread": 0, "only_grader": 9, "only_exact": 0, "disagreements": 6}
-    assert "the grader alone says right of 9" in capfd.readouterr().err
+    unread = [one["raw"] for one in lines("verdicts") if one["right"] is None]
+    assert unread == ["Well, that depends."] * 6
+    listed = lines("disagreements")
+    keys = ("id", "answer", "exact", "right", "references", "raw", "texts")
+    for i, town in enumerate(TOWNS):
+        expected = [f"q{i}", f"It is {town}", False, True, [town], "yes", 1 + i % 2]
+        assert [listed[i][key] for key in keys] == expected
+    differing = {"only_grader": 9, "only_exact": 0, "disagreements": 6}
+    assert counts == {"asked": 24, "unread": 6} | differing
+    said = capfd.readouterr().err
+    assert "the grader alone says right of 9" in said
+    assert "6 replies could not be read: the exact grade counts there" in said
 
 
-def test_rubbish_is_counted_and_the_exact_grade_stands(place, capfd):
-    with Grader(lambda body: "Well, that depends.") as grader:
-        records, counts = graded(config_of(place, grader.address), place)
-    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 6
-    assert (counts["unread"], counts["disagreements"]) == (24, 0)
-    assert "24 replies could not be read: the exact grade counts there" in capfd.readouterr().err
-    unread = [one for one in lines(place, "verdicts") if one["right"] is None]
-    assert len(unread) == 24 and {one["raw"] for one in unread} == {"Well, that depends."}
-
-
-def test_labels_that_came_with_the_answers_are_the_exact_grades(place):
+def test_labels_that_came_with_the_answers_are_the_exact_grades():
     """Published outputs, graded by somebody's model: the wrong labels are found."""
     with Grader() as grader:
-        config = config_of(place, grader.address)
-        rows = [record(i) | {"correct": [True, True, True, False, True]} for i in range(6)]
-        written(place / "samples.jsonl", rows)
-        records, counts = graded(config, place)
-    assert [one["correct"] for one in records] == [[True, True, False, False, True]] * 6
-    assert counts["only_exact"] == 6 and counts["disagreements"] == 6
+        config = config_of(grader.address)
+        labels = [True, True, True, False, True]
+        written(Path("samples.jsonl"), [record(i, correct=labels) for i in range(6)])
+        records, counts = graded(config)
+    assert [one["correct"] for one in records] == [RIGHT] * 6
+    assert (counts["only_exact"], counts["disagreements"]) == (6, 6)
 
 
-def test_a_question_without_a_reference_cannot_be_graded(place, capfd):
-    config = config_of(place)
-    del config["datasets"]["towns"]["fields"]["answer"]
-    rows = [record(i) | {"correct": [True] * 5} for i in range(3)]
-    written(place / "samples.jsonl", rows)
-    config["answers"]["path"] = "own.jsonl"
-    written(place / "own.jsonl", [{key: row[key] for key in ("id", "answers", "correct")} for row in rows])
-    assert main(command(config, place)) == 2
+def test_a_question_without_a_reference_cannot_be_graded(capfd):
+    rows = [record(i, correct=[True] * 5) for i in range(3)]
+    assert grade(imported(without_references(config_of(n=3), rows))) == 2
     assert "'q0' has no reference" in capfd.readouterr().err
 
 
-def test_a_grader_that_only_groups_needs_no_reference_and_asks_about_none(place):
+def test_a_grader_that_only_groups_needs_no_reference_and_asks_about_none():
+    labels = [True, False, True, False, True]
+    rows = [record(i, correct=labels) for i in range(3)]
     with Grader() as grader:
-        config = config_of(place, grader.address, n=3, group="grader", grades=False)
-        del config["datasets"]["towns"]["fields"]["answer"]
-        rows = [record(i) | {"correct": [True, False, True, False, True]} for i in range(3)]
-        config["answers"]["path"] = "own.jsonl"
-        written(place / "own.jsonl", [{key: row[key] for key in ("id", "answers", "correct")} for row in rows])
-        records, counts = graded(config, place)
-        assert all("First answer" in body["messages"][-1]["content"] for body in grader.bodies)
+        config = config_of(grader.address, n=3, group="grader", grades=False)
+        records, counts = graded(without_references(config, rows))
+    assert all(compared(text) for text in grader.asked())
     assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 3
-    assert [one["correct"] for one in records] == [[True, False, True, False, True]] * 3 and counts == {
-        "disagreements": 0
-    }
+    assert [one["correct"] for one in records] == [labels] * 3 and counts == {"disagreements": 0}
 
 
-@pytest.mark.slow
-def test_a_killed_grader_goes_on_and_ends_with_the_same_bytes(place):
-    def slow(body):
-        time.sleep(0.03)
-        return verdict(body)
+def test_a_grader_that_stops_goes_on_after_its_last_chunk_and_ends_with_the_same_bytes(monkeypatch):
+    speed = {"answers": {"chunk": 8, "concurrency": 2, "max_retries": 0}}
+    monkeypatch.setenv("ORCE_SPEED", json.dumps(speed))
+    results = [CELL / f"{name}.jsonl" for name in ("samples", "verdicts", "disagreements", "meanings")]
 
-    with Grader(slow) as grader:
-        words = [sys.executable, "-m", "orce", *command(config_of(place, grader.address, n=24, group="grader"), place)]
-        fast = {"ORCE_SPEED": json.dumps({"answers": {"chunk": 8, "concurrency": 2}})}
-        cell = place / "results/towns/api"
-        made = [cell / f"{name}.jsonl" for name in ("samples", "verdicts", "disagreements", "meanings")]
-        first = subprocess.Popen(words, env=os.environ | fast, stderr=subprocess.DEVNULL)
-        limit = time.monotonic() + 60
-        while len([*cell.glob(".partial/meanings.jsonl.*/*.jsonl")]) < 2:
-            assert time.monotonic() < limit and first.poll() is None
-            time.sleep(0.01)
-        first.kill()
-        first.wait()
-        assert not (cell / "samples.jsonl").exists()
-        before = set(grader.asked())
-        grader.bodies.clear()
-        program(*words, check=True, **fast)
-        again = grader.asked()
-        assert 0 < len(again) and len(set(again) & before) <= 8 * 4, "one chunk at most"
-        resumed = [path.read_bytes() for path in made]
-        program("rm", "-r", *made, cell / ".partial", check=True)
-        program(*words, check=True, **fast)
-        assert [path.read_bytes() for path in made] == resumed
-
-
-def test_samples_that_the_grader_calls_the_same_are_one_meaning(place):
     with Grader() as grader:
-        records, _ = graded(config_of(place, grader.address, group="grader"), place)
-    assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 6
-    assert [one["greedy"]["meaning"] for one in records] == [0 if i % 2 else 2 for i in range(6)]
+        config = imported(config_of(grader.address, group="grader"))
+        ready = grader.reply
+
+        def stopping(body, headers):
+            return ready(body, headers) if len(grader.bodies) <= 20 else (400, {})
+
+        grader.reply = stopping
+        assert grade(config) == 2 and not results[0].exists()
+        finished = {*grader.asked()[:16]}  # two chunks
+        grader.bodies.clear()
+        grader.reply = ready
+        assert grade(config) == 0 and not finished & {*grader.asked()}
+        resumed = [path.read_bytes() for path in results]
+        for path in results:
+            path.unlink()
+        shutil.rmtree(CELL / ".partial")
+        assert grade(config) == 0 and finished < {*grader.asked()}
+    assert [path.read_bytes() for path in results] == resumed
+
+
+def test_samples_of_one_meaning_are_one_answer_and_one_idea():
     task = tasks.get("qa")
     example = {"id": "q1", "question": "?", "reference": ["Rome"], "context": None, "choices": None}
-    grouped = msgspec.convert(records[1], Sample)
-    by_text = msgspec.structs.replace(grouped, meanings=msgspec.UNSET)
+    greedy = {"answer": "It is Rome", "raw": "", "correct": True, "f1": None, "meaning": 0}
+    of_text = {"id": "q1", "split": "test", "raw": [""] * 5, "correct": RIGHT, "graded": True}
+    of_text |= {"greedy": greedy}
+    of_text["answers"] = ["Rome", "It is Rome", "It is not Rome", "Atlantis", "Rome"]
 
-    def confidence(name, one):
-        method, seen = methods.load(name), ByMeaning(task, one)
-        said = (
-            method.state(one.answers, example, seen)[1]
-            if name == "consistency"
-            else method.measure(one.seen(), example, seen)
-        )
-        return round(said, 3)
+    def ideas(**more) -> tuple[Sample, str]:
+        one = msgspec.convert(of_text | more, Sample)
+        return one, likelihoods.p_true_prompt(task, example, one)[0]["content"]
 
-    names = ("consistency", "agreement", "num_sets", "semantic_entropy")
-    assert [confidence(name, grouped) for name in names] == [0.6, 0.6, 0.5, 0.41]
-    assert [confidence(name, by_text) for name in names] == [0.4, 0.2, 0.25, 0.172]
-    said = given_records.score_answer(grouped, "It is Rome", example, task)
-    assert (said.correct, said.f1) == (True, None), "an answer that a method takes from the samples has their grade"
-    ideas = likelihoods.p_true_prompt(task, example, grouped)[0]["content"]
-    assert "It is Rome" not in ideas.split("Possible")[0] and "Rome\nIt is not Rome\nAtlantis" in ideas
-    assert "Rome\nIt is Rome\nIt is not Rome" in likelihoods.p_true_prompt(task, example, by_text)[0]["content"]
+    grouped, shown = ideas(meanings=[0, 0, 1, 2, 0])
+    assert given_records.score_answer(grouped, "It is Rome", example, task).correct
+    assert "It is Rome" not in shown.split("Possible")[0]
+    assert "Rome\nIt is not Rome\nAtlantis" in shown
+    assert "Rome\nIt is Rome\nIt is not Rome" in ideas()[1]
 
 
-def test_a_comparison_that_cannot_be_read_joins_nothing(place, capfd):
-    def says(body):
-        return "Hm." if "First answer" in body["messages"][-1]["content"] else verdict(body)
+def unread(body) -> str:
+    return "Hm." if compared(asked(body)) else verdict(body)
 
+
+def one_way(body) -> str:
+    """A town is what says that it is the town, and not the other way; Atlantis is each but the denial."""
+    both = compared(asked(body))
+    if not both:
+        return verdict(body)
+    one, other = (answer.rstrip(".") for answer in both)
+    if "Atlantis" in (one, other):
+        return "No." if "not" in one + other else "Yes."
+    return "Yes." if one in TOWNS and other == f"It is {one}" else "No."
+
+
+@pytest.mark.parametrize(("says", "groups", "of_greedy", "said"), [
+    (unread, [0, 1, 2, 3, 0], [3, 1], "36 comparisons of answers could not be read"),
+    (one_way, [0, 1, 2, 0, 0], [0, 1], ""),
+])  # fmt: skip
+def test_answers_that_do_not_agree_in_both_orders_differ_and_one_joins_the_first_group_that_agrees(
+    says, groups, of_greedy, said, capfd
+):
     with Grader(says) as grader:
-        records, _ = graded(config_of(place, grader.address, n=1, group="grader"), place)
-    assert records[0]["meanings"] == [0, 1, 2, 3, 0]
-    assert "6 comparisons of answers could not be read" in capfd.readouterr().err
+        records, _ = graded(config_of(grader.address, group="grader"))
+    assert [one["meanings"] for one in records] == [groups] * 6
+    assert [one["greedy"]["meaning"] for one in records] == of_greedy * 3
+    heard = capfd.readouterr().err
+    assert said in heard if said else "could not be read" not in heard
 
 
 @pytest.fixture(scope="module")
@@ -322,31 +320,13 @@ def nli(tiny, tmp_path_factory) -> str:
 
     folder, tokenizer = tmp_path_factory.mktemp("nli"), AutoTokenizer.from_pretrained(tiny)
     torch.manual_seed(3)
-    names = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
     size: Any = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    model = BertForSequenceClassification(
-        BertConfig(vocab_size=len(tokenizer), id2label=names, label2id={v: k for k, v in names.items()}, **size,
-                   pad_token_id=tokenizer.pad_token_id, max_position_embeddings=128)
-    )  # fmt: skip
-    model.save_pretrained(folder)
+    size |= {"vocab_size": len(tokenizer), "max_position_embeddings": 128}
+    names = {0: "CONTRADICTION", 1: "NEUTRAL", 2: "ENTAILMENT"}
+    config = BertConfig(id2label=names, pad_token_id=tokenizer.pad_token_id, **size)
+    BertForSequenceClassification(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return str(folder)
-
-
-def test_answers_that_agree_in_one_order_alone_differ_and_a_further_one_joins_the_first_group_that_agrees(place):
-    def says(body) -> str:
-        text = body["messages"][-1]["content"]
-        if "First answer" not in text:
-            return verdict(body)
-        one, other = (text.split(f"{name} answer: ")[1].split("\n")[0].rstrip(".") for name in ("First", "Second"))
-        if "Atlantis" in (one, other):  # is the same as each but the denial
-            return "No." if "not" in one + other else "Yes."
-        return "Yes." if one in TOWNS and other == f"It is {one}" else "No."
-
-    with Grader(says) as grader:
-        records, _ = graded(config_of(place, grader.address, group="grader"), place)
-    assert [one["meanings"] for one in records] == [[0, 1, 2, 0, 0]] * 6
-    assert [one["greedy"]["meaning"] for one in records] == [i % 2 for i in range(6)]
 
 
 def biased(folder: str, towards_entailment: float) -> str:
@@ -361,33 +341,24 @@ def biased(folder: str, towards_entailment: float) -> str:
 
 
 @pytest.mark.parametrize(("bias", "groups"), [(50.0, [0, 0, 0, 0, 0]), (-50.0, [0, 1, 2, 3, 0])])
-def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(place, nli, bias, groups):
+def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(nli, bias, groups):
     spec: dict[str, Any] = {"n": 3, "group": "nli", "nli": {"path": biased(nli, bias)}}
     with Grader() as grader:
-        records, _ = graded(config_of(place, grader.address, **spec), place)
-        assert len(grader.bodies) == 12, "the grader grades, the NLI model groups"
+        records, _ = graded(config_of(grader.address, **spec))
+    assert len(grader.bodies) == 12, "the grader grades, the NLI model groups"
     assert [one["meanings"] for one in records] == [groups] * 3
-    compared = lines(place, "meanings")[0]["compared"]
-    assert {len(pair["raw"]) for pair in compared} == {2} and "spent" not in lines(place, "meanings")[0]
-
-
-def test_without_a_grader_an_nli_model_groups_and_the_exact_grades_count(place, nli):
-    records, _ = graded(config_of(place, n=3, model=None, group="nli", nli={"path": biased(nli, 50.0)}), place)
-    assert [one["meanings"] for one in records] == [[0, 0, 0, 0, 0]] * 3
-    assert [one["correct"] for one in records] == [[True, False, False, False, True]] * 3
-    assert (place / "results/towns/api/verdicts.jsonl").read_text() == "", "nobody was asked"
+    first = lines("meanings")[0]
+    assert {len(pair["raw"]) for pair in first["compared"]} == {2} and "spent" not in first
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bias", "agreement"), [(50.0, 1.0), (-50.0, 1 / 3)])
 def test_the_door_takes_an_nli_model_to_group_by(nli, bias, agreement):
     replies = ["It is Rome.", "The eternal city.", "The capital of Italy."]
-    questions = [{"question": "Which town?", "reference": "Rome", "answers": replies}]
-    table = orce.confidence(
-        None, questions, ["agreement"], group_by=biased(nli, bias), equality="contains", device="cpu"
-    )
-    (row,) = table.records
-    assert (row["correct"], row["confidence"]["agreement"]) == (True, agreement)
+    asked = {"question": "Which town?", "reference": "Rome", "answers": replies, "equality": "contains"}
+    table = orce.confidence(None, [asked], ["agreement"], group_by=biased(nli, bias), device="cpu")
+    assert table.correct("agreement") == [True]
+    assert table.confidence("agreement") == [agreement]
 
 
 @pytest.mark.slow
@@ -410,106 +381,82 @@ def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailm
         reading.Nli(options(tmp_path), 4096)
 
 
-@pytest.mark.parametrize(("change", "line"), [
-    (lambda c: c.pop("grading"), "datasets.towns.grading: needs a grader"),
-    (lambda c: c["grading"].update(model="nobody"), "grading.model: 'nobody' is not a model with weights or a server; they are grader, weights"),
-    (lambda c: c["grading"].update(model="api"), "grading.model: 'api' is not a model with weights"),
-    (lambda c: c["grading"].update(model=None), "grading.model: None is not a model with weights or a server"),
-    (lambda c: c["grading"].update(group="nli"), "grading.nli: goes with group: nli"),
-    (lambda c: c["grading"].update(grades=False), "grading.grades: false leaves nothing to ask without a group"),
-    (lambda c: c["grading"].update(prompt="mine.txt"), "grading.prompt"),
-    (lambda c: c["datasets"]["towns"].update(grading="both"), "datasets.towns.grading: 'both'; expected exact or grader"),
-])  # fmt: skip
-def test_a_grader_that_is_not_there_is_said_at_once(place, change, line):
-    config = config_of(place)
-    change(config)
+@pytest.mark.parametrize(("line", "over"), cases("wrong_graders"))
+def test_a_grader_that_is_not_there_is_said_at_once(line, over):
     with pytest.raises(BadInput, match=line):
-        configuration.check(config)
+        configuration.check(merge(config_of(), over))
 
 
-def planned(place, config, *more) -> tuple[int, str]:
-    (place / "weights").mkdir(exist_ok=True)
-    (place / "config.yaml").write_text(yaml.safe_dump(config))
-    return snakemake(place, "--snakefile", str(ROOT / "Snakefile"), "--cores", "1", "-p", *more)
-
-
-def test_the_rule_stands_only_where_a_dataset_is_graded(place):
-    config = config_of(place)
-    code, said = planned(place, config)
+def planned(config, *targets) -> list:
+    """The commands that Snakemake plans."""
+    Path("weights").mkdir(exist_ok=True)
+    Path("config.yaml").write_text(yaml.safe_dump(config))
+    words = ("--snakefile", ROOT / "Snakefile", "--cores", "1", "-p")
+    code, said = dry_run.snakemake(Path(), *words, *targets)
     assert code == 0, said
-    assert job_counts(said)["grade"] == 1 and "results/towns/api/ungraded-samples.jsonl" in said
-    config["datasets"]["towns"]["grading"] = "exact"
-    code, said = planned(place, config)
-    assert code == 0 and "grade" not in job_counts(said) and job_counts(said)["import_answers"] == 1
-    other = config["datasets"]["towns"] | {"grading": "grader"}
-    config["datasets"]["cities"] = other
+    return commands(said)
+
+
+def test_the_rule_stands_only_where_a_dataset_is_graded():
+    config = config_of(mode="exact")
+    stages = {job.stage for job in planned(config)}
+    assert "import-answers" in stages and "grade" not in stages
+    config["datasets"]["cities"] = config["datasets"]["towns"] | {"grading": "grader"}
     config["tables"]["cities"] = config["tables"]["towns"] | {"dataset": "cities"}
-    code, said = planned(place, config, "results/towns/api/samples.jsonl", "results/cities/api/samples.jsonl")
-    assert code == 0 and job_counts(said) == {"prompts": 2, "import_answers": 2, "grade": 1}
+    both = [f"results/{dataset}/api/samples.jsonl" for dataset in ("towns", "cities")]
+    made_by = {job.out: job.stage for job in planned(config, *both)}
+    assert [made_by[path] for path in both] == ["import-answers", "grade"]
 
 
 @pytest.mark.parametrize("shards", [1, 2])
-def test_graded_samples_are_made_by_the_grader_alone(place, shards):
-    config = config_of(place)
+def test_graded_samples_are_made_by_the_grader_alone(shards):
+    config = config_of()
     config["answers"] |= {"path": None, "shards": shards, "samples": 4}
     config["models"]["api"]["answers"] = {"path": "samples.jsonl"}
-    for model, ungraded in (("api", "import-answers"), ("weights", "sample" if shards == 1 else "gather")):
-        code, said = planned(place, config, f"results/towns/{model}/samples.jsonl")
-        assert code == 0, said
-        made_by = {job.out: job.stage for job in commands(said)}
-        assert made_by[f"results/towns/{model}/samples.jsonl"] == "grade"
-        assert made_by[f"results/towns/{model}/ungraded-samples.jsonl"] == ungraded
+    of_weights = "sample" if shards == 1 else "gather"
+    for model, ungraded in (("api", "import-answers"), ("weights", of_weights)):
+        cell = f"results/towns/{model}"
+        made_by = {job.out: job.stage for job in planned(config, f"{cell}/samples.jsonl")}
+        assert made_by[f"{cell}/samples.jsonl"] == "grade"
+        assert made_by[f"{cell}/ungraded-samples.jsonl"] == ungraded
 
 
-@pytest.mark.slow
-def test_a_table_of_graded_answers_through_snakemake(place):
+def test_the_confidences_of_a_run_are_of_graded_answers_and_of_their_meanings():
+    Path("weights").mkdir()
+    rows = {"consistency": 0.6, "agreement": 0.6, "num_sets": 0.5, "semantic_entropy": 0.41}
     with Grader() as grader:
-        config = config_of(place, grader.address, group="grader")
-        (place / "weights").mkdir()
-        (place / "config.yaml").write_text(yaml.safe_dump(config))
-        run_snakemake("--cores", "2", "--", "all", folder=place)
-    cell = place / "results/towns/api"
-    for name, accuracy in (("consistency", 1), ("agreement", 0.5)):
-        assert files.read_json(cell / name / "metrics.json")["accuracy"] == accuracy
-    kappas = [line.split(",")[4] for line in (cell / "surrogate.csv").read_text().splitlines()[1:]]
+        config = config_of(grader.address, group="grader")
+        made = [f"{CELL}/{row}/confidences.jsonl" for row in rows]
+        dry_run.make(Path(), config, *made, f"{CELL}/surrogate.csv")
+    for row, confidence in rows.items():
+        stated = files.read_jsonl(CELL / row / "confidences.jsonl")
+        assert round(stated[1]["confidence"], 3) == confidence
+        assert [one["correct"] for one in stated] == [row == "consistency" or i % 2 == 1 for i in range(6)]
+    samples = lines("samples")
+    assert [one["meanings"] for one in samples] == [[0, 0, 1, 2, 0]] * 6
+    assert [one["greedy"]["meaning"] for one in samples] == [0 if i % 2 else 2 for i in range(6)]
+    kappas = [line.split(",")[4] for line in (CELL / "surrogate.csv").read_text().splitlines()[1:]]
     assert kappas == ["0.6"] * 6
 
 
-def test_the_confidence_llm_may_read_the_reasoning(place):
+@pytest.mark.parametrize(("reads", "flags", "shown"), [
+    ("reasoning", ["--reasoning"], "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome"),
+    ("answer", [], "Proposed answer: Rome"),
+])  # fmt: skip
+def test_the_confidence_llm_is_taught_on_what_it_reads(reads, flags, shown):
+    """The reasoning only where the data set asks for it."""
+    config = config_of(mode="exact")
+    config["datasets"]["towns"]["judge_reads"] = reads
     replies = [f"Let me think about {town}.\nAnswer: {town}" for town in TOWNS]
-    rows = [record(i) | {"answers": [replies[i], "I cannot say."], "greedy": replies[i]} for i in range(6)]
-    config = config_of(place, mode="exact")
-    config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    written(place / "samples.jsonl", rows)
-    del config["grading"]
-    command(config, place)
-    samples, frozen = place / "results/towns/api/ungraded-samples.jsonl", place / "results/towns/prompts/test.jsonl"
-    table, task = place / "surrogate.csv", tasks.get("qa")
-    assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--reasoning", "--out", str(table)]) == 0
-    trained = [pair.prompt[0]["content"] for pair in stages.read_realised(task, table, {"test": str(frozen)})]
-    items = [(example, one.greedy) for example, one in stages.read_tested(str(frozen), str(samples))]
-
-    def shown() -> list[str]:
-        settings = stages.pick_settings("state", typed(config), "towns", "api", "vanilla")
-        return [turn["content"] for (turn, *_) in state.judge_prompts(items, settings)]
-
-    read = shown()
-    assert read == trained, "it is taught on what it reads"
-    assert "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome" in read[1]
-    config["datasets"]["towns"]["judge_reads"] = "answer"
-    assert main(["surrogate", "--samples", str(samples), "--seed", "1", "--out", str(table)]) == 0
-    plain = [pair.prompt[0]["content"] for pair in stages.read_realised(task, table, {"test": str(frozen)})]
-    assert plain == shown() and "think" not in plain[1]
-
-
-def test_what_the_judge_reads_is_in_the_settings_only_where_it_is_asked_for(place):
-    config = config_of(place, mode="exact")
-    before = stages.pick_settings("state", typed(config), "towns", "weights", "sft")
-    config["datasets"]["towns"]["judge_reads"] = "answer"
-    assert stages.pick_settings("state", typed(config), "towns", "weights", "sft") == before
-    config["datasets"]["towns"]["judge_reads"] = "reasoning"
-    after = stages.pick_settings("state", typed(config), "towns", "weights", "sft")
-    assert after == msgspec.structs.replace(before, reads="reasoning")
-    config["datasets"]["other"] = config["datasets"]["towns"] | {"confidence_from": "towns", "judge_reads": "answer"}
-    with pytest.raises(BadInput, match="datasets.other.judge_reads: answer, and the confidence LLMs of towns"):
-        configuration.check(config)
+    rows = [record(i, answers=[reply, "I cannot say."], greedy=reply) for i, reply in enumerate(replies)]
+    written(Path("samples.jsonl"), rows)
+    checked = imported(config)
+    samples, task = str(CELL / "ungraded-samples.jsonl"), tasks.get("qa")
+    assert main(["surrogate", "--samples", samples, "--seed", "1", *flags, "--out", "surrogate.csv"]) == 0
+    taught = stages.read_realised(task, Path("surrogate.csv"), {"test": FROZEN})
+    items = [(example, one.greedy) for example, one in stages.read_tested(FROZEN, samples)]
+    settings = stages.pick_settings("state", checked, "towns", "api", "vanilla")
+    read = [turn["content"] for (turn, *_) in state.judge_prompts(items, settings)]
+    assert read == [pair.prompt[0]["content"] for pair in taught]
+    assert shown in read[1] and ("think" in read[1]) == (reads == "reasoning")
+    assert ("reads" in to_mapping(settings)) == (reads == "reasoning"), "the default is in no seal"
