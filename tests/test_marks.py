@@ -2,9 +2,7 @@
 
 import json
 import re
-import time
 from collections import Counter
-from functools import partial
 
 import pytest
 from conftest import ARITHMETIC, WORLDFACTS, cases, prompts_words
@@ -12,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from stages_by_hand import stage
+from test_linear import DOORS, SIZE, keeps, repeated
 
 import orce
 from orce import methods, tasks
@@ -29,14 +28,6 @@ NO_MODEL = Model(source=Source(), dtype="float32", device="cpu")
 
 QA, CHOICE = tasks.get("qa"), tasks.get("choice")
 CAPITALS = {"question": "What is the capital of France?", "choices": ["Rome", "Paris", "Oslo", "Cairo"]}
-GSM8K = [
-    (("Janet sells 16 - 3 - 4 = <<16-3-4=9>>9 duck eggs a day.\n"
-     "She makes 9 * 2 = $<<9*2=18>>18 every day at the farmer’s market.\n#### 18"), "18"),
-    (("He bought the house and repairs for 80000+50000=$<<80000+50000=130000>>130,000\n"
-     "He increased the value of the house by 80,000*1.5=<<80000*1.5=120000>>120,000\n"
-     "So the new value of the house is 120,000+80,000=$<<120000+80000=200000>>200,000\n"
-     "So he made a profit of 200,000-130,000=$<<200000-130000=70000>>70,000\n#### 70000"), "70000"),
-]  # fmt: skip
 
 
 def example(equality, *references):
@@ -54,11 +45,6 @@ def test_each_mark_reads_its_example(mark):
     assert answer == mark.result and answer.by.startswith(f"{mark.name}: ")
 
 
-def without_signs(text: str) -> str:
-    """Of a text in which numbers have one form: without the sign before one that was written in words."""
-    return text.replace(extract.SPELLED, "")
-
-
 @pytest.mark.parametrize("row", marks.BARED, ids=lambda row: row.name)
 def test_each_form_of_markup_is_taken_from_its_example(row, monkeypatch):
     assert marks.plain(row.example) == row.result
@@ -74,58 +60,49 @@ def test_each_form_of_stating_a_confidence_is_taken_from_its_example(row):
 
 
 ROWS = extract.RULES
-NUMERALS = [(kind, row) for kind in ("rewriting", "continued", "spoilt", "undecided") for row in ROWS[kind]]
 
 
-@pytest.fixture
-def without(monkeypatch):
-    """A function that takes a row, and what has its pattern, out of its table."""
+def without_signs(text: str) -> str:
+    """Of a text in which numbers have one form: without the sign before one that was written in words."""
+    return text.replace(extract.SPELLED, "")
 
-    def take(kind, row):
-        monkeypatch.setitem(ROWS, kind, [other for other in ROWS[kind] if other.pattern != row.pattern])
+
+# What the kinds of a row do with its example: make one number of it, or leave it unread.
+ALONE = dict.fromkeys(
+    ("rewriting", "continued", "spoilt", "undecided"),
+    lambda row: (without_signs(extract.digits(row.example)), row.result),
+)
+ALONE |= {"none": lambda row: (extract.number(row.example), None)}
+ALONE |= dict.fromkeys(("bound", "beside", "scaled", "rated"), lambda row: (extract.confidence(row.example), None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [(kind, row) for kind in ALONE for row in ROWS[kind]],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_each_row_of_numbers_reads_its_example_and_no_other_row_does(kind, row, monkeypatch):
+    read, expected = ALONE[kind](row)
+    assert read == expected
+    others = [other for other in ROWS[kind] if other.pattern != row.pattern]
+    monkeypatch.setitem(ROWS, kind, others)
+    extract.any_of.cache_clear()
+    try:
+        read, expected = ALONE[kind](row)
+        assert read != expected
+    finally:
         extract.any_of.cache_clear()
 
-    yield take
-    extract.any_of.cache_clear()
+
+CONCLUSIONS = [*ROWS["after"], *ROWS["form"], *choice.PROSE]
 
 
-def name_of(value) -> str:
-    return getattr(value, "name", value)
-
-
-@pytest.mark.parametrize(("kind", "row"), NUMERALS, ids=name_of)
-def test_each_row_of_numerals_makes_one_number_of_its_example(kind, row, without):
-    assert without_signs(extract.digits(row.example)) == row.result
-    without(kind, row)
-    assert without_signs(extract.digits(row.example)) != row.result, "by this row and by no other"
-
-
-@pytest.mark.parametrize("row", ROWS["after"] + ROWS["form"], ids=lambda row: row.name)
+@pytest.mark.parametrize("row", CONCLUSIONS, ids=lambda row: row.name)
 def test_each_form_of_a_conclusion_reads_its_example(row):
-    answer = extract.number(row.example, conclusion=True)
-    assert (answer, answer.by) == (row.result, f"unmarked: {row.name}")
-
-
-@pytest.mark.parametrize("row", ROWS["none"], ids=lambda row: row.name)
-def test_each_form_of_a_line_without_a_result_leaves_its_example_unread(row, without):
-    assert extract.number(row.example) is None
-    without("none", row)
-    assert extract.number(row.example) is not None, "by this row and by no other"
-
-
-DENIALS = [(kind, row) for kind in ("bound", "beside", "scaled", "rated") for row in ROWS[kind]]
-
-
-@pytest.mark.parametrize(("kind", "row"), DENIALS, ids=name_of)
-def test_each_row_that_makes_a_number_no_confidence_leaves_its_example_unread(kind, row, without):
-    assert extract.confidence(row.example) is None
-    without(kind, row)
-    assert extract.confidence(row.example) is not None, "by this row and by no other"
-
-
-@pytest.mark.parametrize("row", choice.PROSE, ids=lambda row: row.name)
-def test_each_form_of_naming_an_option_reads_its_example(row):
-    answer = CHOICE.extract(row.example, CAPITALS)
+    if row in choice.PROSE:
+        answer = CHOICE.extract(row.example, CAPITALS)
+    else:
+        answer = extract.number(row.example, conclusion=True)
     assert (answer, answer.by) == (row.result, f"unmarked: {row.name}")
 
 
@@ -173,7 +150,7 @@ def test_what_an_answer_says_of_its_own_confidence_is_not_judged(case):
     assert AsGiven.display(case["answer"], {"choices": None}) == case["shown"]
 
 
-@pytest.mark.parametrize(("solution", "answer"), GSM8K)
+@pytest.mark.parametrize(("solution", "answer"), cases("gsm8k"))
 @pytest.mark.parametrize(
     "ending", ["{}", "A: {answer}", "\\boxed{{{answer}}}", "The answer is {answer}.", "<answer>{answer}</answer>"]
 )
@@ -202,19 +179,10 @@ def test_a_text_that_was_cut_off_has_no_last_line():
     assert QA.extract(marked, example("numeric", "540")) == "540"
 
 
-@pytest.mark.parametrize(("text", "gold"), cases("mathematics"))
-def test_mathematics_is_read_with_its_value(text, gold):
+@pytest.mark.parametrize(("text", "gold", "same"), cases("mathematics"))
+def test_mathematics_is_read_with_its_value(text, gold, same):
     pytest.importorskip("math_verify")
-    assert right(text, "math-verify", gold)
-
-
-@pytest.mark.parametrize(
-    ("text", "gold"),
-    [("k + 2", "2k+2"), ("1", "-1"), ("(-2, -1)", "(-2,1)"), ("3x - 4y = 0", "5x - 7y = 0"), ("-1+2i", "1+2i")],
-)
-def test_mathematics_of_another_value_is_wrong(text, gold):
-    pytest.importorskip("math_verify")
-    assert not right(text, "math-verify", gold)
+    assert right(text, "math-verify", gold) is same
 
 
 def sampled(raw, answers, correct):
@@ -257,10 +225,13 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     assert keys == [QA.key(QA.extract(text, other), other) for text in said], "nor does another one"
     assert not QA.score("Limassol", contains)["correct"]
     (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
-    assert QA.extract("First ANS(17), then ANS(18) of 20.", asked) == "18"
+    answer = QA.extract("First ANS(17), then ANS(18) of 20.", asked)
+    assert (answer, answer.by) == ("18", "answer_pattern: unmarked: first")
     assert QA.extract("The answer is 18.", asked) is None, "what the pattern does not find is unread"
     (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_marks=["Emaitza", "Vastaus"])
-    assert QA.extract("6 * 2 = 12\nemaitza 18, or 20", asked) == "18"
+    answer = QA.extract("6 * 2 = 12\nemaitza 18, or 20", asked)
+    assert (answer, answer.by) == ("18", "answer_marks: English: first")
+    assert QA.extract("The answer is 18", asked).by == "English: first"
     options = {"options": ["Rome", "Paris"], "answer_is": "letter", "answer_pattern": r"=> ([A-D])"}
     (asked,) = prompts([{"q": "The capital of France?", "a": "B"}], task="choice", **options)
     assert CHOICE.extract("A is in Italy. => B", asked) == "B"
@@ -273,14 +244,8 @@ def test_a_pattern_of_ones_own_and_answers_that_contain_the_reference(prompts):
     assert near_miss_report([sampled(["Paris"], ["Paris"], [True])], [asked], QA) is None
 
 
-READ = [  # a reply, and the rule that reads it: the mark, and the form of the number after it
-    ("6 + 12 = 18 fruits.\n#### 18", "hashes: calculated"),
-    ("So \\boxed{18} of them.\nThe answer is 17.", "box: first"),
-    ("Die richtige Antwort lautet 18.", "German: first"),
-    ("The sum is 18 apples.", "unmarked: after is"),
-    ("She has 40 - 22 = 18 left.", "unmarked: after ="),
-    ("I cannot say.", None),
-]
+# A reply, and the rule that reads it: the mark, and the form of the number after it.
+READ = cases("read_by")
 
 
 def test_a_record_names_the_rule_that_read_each_answer(prompts):
@@ -293,14 +258,6 @@ def test_a_record_names_the_rule_that_read_each_answer(prompts):
     (record,) = files.read_jsonl("samples.jsonl")
     assert record["read_by"] == [rule for _, rule in READ]
     assert record["greedy"]["read_by"] == "box: first"
-
-
-def test_a_pattern_or_a_mark_of_the_data_set_is_named_before_the_rule(prompts):
-    (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_pattern=r"ANS\((.*?)\)")
-    assert QA.extract("First ANS(17), then ANS(18) of 20.", asked).by == "answer_pattern: unmarked: first"
-    (asked,) = prompts([{"q": "6 * 3?", "a": "18"}], equality="numeric", answer_marks=["Emaitza"])
-    assert QA.extract("emaitza 18, or 20", asked).by == "answer_marks: English: first"
-    assert QA.extract("The answer is 18", asked).by == "English: first"
 
 
 @pytest.mark.parametrize("task", [QA, CHOICE, tasks.get("drop")], ids=["qa", "choice", "drop"])
@@ -359,15 +316,13 @@ def test_the_table_covers_all_tasks_and_holds_real_outputs():
     assert min(real[name] for name in every) >= 60, real
 
 
-@pytest.mark.parametrize("percent", range(101))
-def test_the_statement_we_train_on_is_read_back(percent):
-    assert extract.confidence(statement(percent)) == percent / 100
+FORMS = ["{}", "{}%", "**{}**", "{}/100", "about {}%", "{} out of 100", "`{}`."]
 
 
-@given(st.integers(0, 100), st.sampled_from(["{}", "{}%", "**{}**", "{}/100", "about {}%", "{} out of 100", "`{}`."]))
-@settings(deadline=None, max_examples=60)
-def test_forms_of_a_percentage_agree(percent, form):
-    assert extract.confidence("Confidence: " + form.format(percent)) == percent / 100
+def test_the_statement_we_train_on_and_other_forms_of_a_percentage_are_read_back():
+    for percent in range(101):
+        stated = [statement(percent), *(f"Confidence: {form.format(percent)}" for form in FORMS)]
+        assert {extract.confidence(text) for text in stated} == {percent / 100}
 
 
 @given(st.text(max_size=80))
@@ -382,33 +337,16 @@ def test_no_text_breaks_a_reader(text):
     assert tasks.get("mmlu").extract(text, CAPITALS) in (None, "A", "B", "C", "D")
 
 
-def test_long_outputs_are_read_in_no_time():
-    """Ten times the signs in a row take ten times as long: steps that grow with their square would need minutes."""
-    long = "A. Rome " * 5000 + "the answer is " * 2000 + "(" * 30_000 + "1 " * 5000 + "<think>" * 500
-    started = time.process_time()
-    for reader in (extract.confidence, extract.number, extract.answer_and_confidence):
-        reader(long)
-        reader("yes and " * 20000)
-    tasks.get("mmlu").extract(long, CAPITALS)
-    assert time.process_time() - started < 20  # about 1
-
-
-CLASSES = [" ", "\n", "1", "the ", "1 ", "one ", "(", "'", ". ", "\\boxed{", "1% ", "confidence "]
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("sign", CLASSES)
-def test_an_eighth_of_a_megabyte_is_read_in_linear_time(sign):
-    asked = [example(equality, "18") for equality in ("numeric", "contains")]
-    readers = [partial(QA.extract, example=row) for row in asked] + [partial(CHOICE.extract, example=CAPITALS)]
-    readers += [partial(tasks.get("drop").extract, example=asked[0]), extract.confidence, extract.answer_and_confidence]
-    for read in [*readers, partial(extract.guesses, k=4)]:
-        seconds = []
-        for size in (2**15, 2**17):
-            started = time.process_time()
-            read(f"x{sign * (size // len(sign))}x")
-            seconds.append(time.process_time() - started)
-        assert seconds[1] < 10 * seconds[0] + 0.1, read  # quadratic: 16 times
+@pytest.mark.parametrize("words", ["the ", "1 ", "one ", ". ", "\\boxed{", "1% ", "confidence "])
+def test_repeated_words_are_read_in_linear_time(words):
+    """Of single characters, and pairs of them: test_linear.py."""
+    drop, asked = tasks.get("drop"), example("numeric", "18")
+    readers = {"drop": lambda text: drop.extract(text, asked)}
+    for door in ("numeric", "contains", "choice", "confidence", "cot", "topk"):
+        readers[door] = DOORS[door]
+    for read in readers.values():
+        keeps(40, read, repeated(words, before="x", after="x"), SIZE)
 
 
 def test_only_k_guesses_count():
