@@ -1,23 +1,19 @@
 """Rows that are fitted: combined from others, and probes of states; what is planned, and that no test label reaches a fit."""
 
 import json
-import os
 import re
 import shutil
 from collections import Counter
 from pathlib import Path
-from unittest import mock
 
 import dry_run
 import finished_run
 import numpy as np
 import pytest
 import torch
-import yaml
-from conftest import ARITHMETIC, ROOT, cases, prompts_words
+from conftest import ARITHMETIC, cases, prompts_words
 from finished_run import CELL, MODEL, PROMPTS, TEST
 from test_baselines import config, on_a_server
-from test_workflow import job_counts, plan
 
 from orce import methods
 from orce.__main__ import main
@@ -29,7 +25,6 @@ from orce.llm.chat import prompt_ids
 from orce.methods import fitted
 from orce.methods.fitted import COMBINATIONS
 from orce.methods.method import pack_state, unpack_states
-from orce.stages import states
 
 MIX = {"of": ["likelihood", "agreement"], "fit": "logistic"}
 COCOA = {"of": ["likelihood", "agreement"], "fit": "product", "label": "Likelihood x agreement"}
@@ -44,42 +39,39 @@ def combined(rows=("mix",), **given):
     return made
 
 
+def refused(made: dict, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        configuration.check(made)
+
+
 @pytest.mark.parametrize(("given", "rows", "message"), cases("combined"))
 def test_what_cannot_be_combined_is_told(given, rows, message):
-    with pytest.raises(BadInput, match=message):
-        configuration.check(combined(rows, **given))
+    refused(combined(rows, **given), message)
 
 
 def test_what_a_combination_needs_is_checked_and_a_transfer_names_its_source(tmp_path):
-    made = combined(["mix"])
+    made = combined()
     del made["datasets"]["arithmetic"]["calibrate_on"]
-    with pytest.raises(BadInput, match="mix needs datasets.arithmetic.calibrate_on, the dataset to fit logistic on"):
-        configuration.check(made)
+    refused(made, "mix needs datasets.arithmetic.calibrate_on, the dataset to fit logistic on")
     made["methods"]["mix"] = COCOA
     configuration.check(made)
-    made["methods"] |= {"mix": COCOA | {"of": ["sft+platt", "agreement"]}}
-    with pytest.raises(BadInput, match=r"sft\+platt needs datasets.arithmetic.calibrate_on"):
-        configuration.check(made)
-    with pytest.raises(
-        BadInput, match="likelihood needs the weights of the answer LLM, and model 'far' is on a server"
-    ):
-        configuration.check(on_a_server(combined(["mix"])))
-    made = combined(["mix"], mix=COCOA | {"of": ["orce", "agreement"]})
+    made["methods"]["mix"] = COCOA | {"of": ["sft+platt", "agreement"]}
+    refused(made, r"sft\+platt needs datasets.arithmetic.calibrate_on")
+    on_server = "likelihood needs the weights of the answer LLM, and model 'far' is on a server"
+    refused(on_a_server(combined()), on_server)
+    made = combined(mix=COCOA | {"of": ["orce", "agreement"]})
     del made["datasets"]["arithmetic"]["splits"]["rl"]
-    with pytest.raises(BadInput, match="orce is trained, and datasets.arithmetic.splits has no rl"):
-        configuration.check(made)
+    refused(made, "orce is trained, and datasets.arithmetic.splits has no rl")
     made = combined(["sft", "mix"], mix=COCOA | {"of": ["sft", "agreement"]})
     made["models"]["other"] = made["models"]["smollm2"] | {"label": "Other"}
     made["tables"]["mine"] |= {"kind": "transfer", "source": "other"}
-    with pytest.raises(BadInput, match="mix is combined from sft of .* name sft-from-other in methods.mix.of"):
-        configuration.check(made)
+    refused(made, "mix is combined from sft of .* name sft-from-other in methods.mix.of")
     made["methods"]["mix"] = COCOA | {"of": ["sft-from-other", "agreement"]}
-    configuration.check(made)
+    planned = {*dry_run.outputs(dry_run.planned(tmp_path, made))}
     here = "arithmetic/smollm2"
-    needed = {("state", f"{here}/sft-from-other/confidences.jsonl"), ("fit", f"{here}/mix/confidences.jsonl")}
-    assert needed | {("sft", "arithmetic/other/sft/manifest.json")} <= {
-        *dry_run.outputs(dry_run.planned(tmp_path, made))
-    }
+    assert ("state", f"{here}/sft-from-other/confidences.jsonl") in planned
+    assert ("fit", f"{here}/mix/confidences.jsonl") in planned
+    assert ("sft", "arithmetic/other/sft/manifest.json") in planned
 
 
 def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
@@ -99,21 +91,6 @@ def test_a_combination_plans_its_rows_and_a_fitted_one_those_of_the_set_to_fit_o
     here = {(stage, f"arithmetic/smollm2/{file}") for stage, file in rows + above}
     assert planned("cocoa", COCOA) == here
     assert planned("mix", MIX) == here | {(stage, f"fit/smollm2/{file}") for stage, file in rows}
-
-
-@pytest.mark.slow
-def test_snakemake_runs_only_what_a_combination_needs(tmp_path):
-    (tmp_path / "config").symlink_to(ROOT / "config")
-    made = combined(["mix"], cocoa=COCOA)
-    for name, target in (
-        ("mix", {"derive": 4, "likelihoods": 2, "combine": 1}),
-        ("cocoa", {"derive": 2, "combine": 1}),
-    ):
-        (tmp_path / "mine.yaml").write_text(yaml.safe_dump(made))
-        wanted = f"results/arithmetic/smollm2/{name}/metrics.json"
-        counts = job_counts(plan("--configfile", "mine.yaml", "--cores", "1", "--", wanted, folder=tmp_path))
-        assert {rule: counts[rule] for rule in target} == target
-        assert not {"sft", "dpo", "state", "elicit"} & counts.keys()
 
 
 @pytest.fixture
@@ -168,57 +145,35 @@ def stated(split, row):
     return np.array([one["confidence"] for one in files.read_jsonl(f"{split}-{row}.jsonl")])
 
 
-def test_mean_and_product_are_those_of_the_rows_and_logistic_scikit_learns_on_logits(cell):
-    first, second = stated("test", "first"), stated("test", "second")
-    for how, expected in (("mean", (first + second) / 2), ("product", first * second)):
-        _, records, fit = combine(how)
-        assert [one["confidence"] for one in records] == pytest.approx(expected.tolist(), abs=1e-15)
-        assert [one["raw"] for one in records] == np.stack([first, second], 1).tolist()
-        unread = {"first": 0, "second": 0}
-        assert fit == {"method": "mix", "of": ["first", "second"], "parameters": {}, "n_unparsed": unread}
+def test_a_logistic_combination_is_scikit_learns_on_logits(cell):
     from scipy.special import logit
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
     def logits(split):
-        return logit(np.stack([stated(split, row) for row in ("first", "second")], 1).clip(0.005, 0.995))
+        columns = [stated(split, row) for row in ("first", "second")]
+        return logit(np.stack(columns, 1).clip(0.005, 0.995))
 
     right = [one["correct"] for one in files.read_jsonl("rl-first.jsonl")]
     theirs = make_pipeline(StandardScaler(), LogisticRegression(tol=1e-10)).fit(logits("rl"), right)
     _, records, fit = combine("logistic")
-    assert fit["n"] == 60 and fit["n_in_test_set"] == 0
-    assert [one["confidence"] for one in records] == pytest.approx(theirs.predict_proba(logits("test"))[:, 1], abs=1e-6)
+    assert (fit["n"], fit["n_in_test_set"]) == (60, 0)
+    expected = theirs.predict_proba(logits("test"))[:, 1]
+    assert [one["confidence"] for one in records] == pytest.approx(expected, abs=1e-6)
 
 
-def test_no_label_and_no_question_of_the_test_set_reaches_the_fit(cell):
-    before = combine("logistic")
-    for row in ("first", "second"):
-        change("test", row, correct=lambda one: not one["correct"])
-    after = combine("logistic")
-    assert after[2] == before[2]
-    assert [one["confidence"] for one in after[1]] == [one["confidence"] for one in before[1]]
-    assert [one["correct"] for one in after[1]] != [one["correct"] for one in before[1]]
-    # With test questions among those to fit on, whatever their labels, the fit is the one without them.
+def test_questions_of_the_test_set_among_those_to_fit_on_change_no_fit(cell):
+    """Whatever their labels. That those of the test set itself change nothing: test_unlabelled.py."""
     _, before, alone = combine("logistic")
     tested = files.read_jsonl(f"{DATA}/test.jsonl")
     sealed("both.jsonl", files.read_jsonl(f"{DATA}/rl.jsonl") + tested)
     for row in ("first", "second"):
-        write("rl", row, files.read_jsonl(f"rl-{row}.jsonl") + files.read_jsonl(f"test-{row}.jsonl"))
+        own = [one | {"correct": not one["correct"]} for one in files.read_jsonl(f"test-{row}.jsonl")]
+        write("rl", row, files.read_jsonl(f"rl-{row}.jsonl") + own)
     _, after, fit = combine("logistic", fit_prompts="both.jsonl")
-    assert fit["n_in_test_set"] == len(tested) and fit["n"] == 60 and fit["parameters"] == alone["parameters"]
-    assert after == before
-
-
-def test_an_unread_confidence_counts_as_the_default_and_one_that_no_row_has_stays_unread(cell):
-    change("test", "first", confidence=lambda one: None)
-    gone = files.read_jsonl("test-first.jsonl")[0]["id"]
-    change("test", "second", confidence=lambda one: None if one["id"] == gone else one["confidence"])
-    _, records, fit = combine("mean")
-    assert records[0]["confidence"] is None and records[0]["raw"] == [None, None]
-    expected = (stated("test", "second")[1:].astype(float) + 0.5) / 2
-    assert [one["confidence"] for one in records[1:]] == pytest.approx(expected)
-    assert fit["n_unparsed"] == {"first": len(records), "second": 1}
+    assert (fit["n_in_test_set"], fit["n"]) == (len(tested), 60)
+    assert fit["parameters"] == alone["parameters"] and after == before
 
 
 @pytest.mark.parametrize(("over", "message"), [
@@ -232,16 +187,14 @@ def test_rows_that_do_not_belong_together_are_refused(cell, capsys, over, messag
     assert re.search(message, capsys.readouterr().err)
 
 
-def test_a_calibration_is_fitted_on_readable_items_outside_the_test_set(cell, capsys):
-    records = files.read_jsonl("rl-first.jsonl")
-    change("rl", "first", confidence=lambda one: None if one["id"] == records[0]["id"] else one["confidence"])
-    _, mapped, fit = combine("isotonic", ["first"])
-    assert fit["n"] == 59 and [one["raw"] for one in mapped] == stated("test", "first").tolist()
-    tested = files.read_jsonl(f"{DATA}/test.jsonl")
-    write("rl", "first", [record(one["id"], i > 0, 0.5) for i, one in enumerate([*tested[:3], *records[:1]])])
-    sealed("both.jsonl", [*files.read_jsonl(f"{DATA}/rl.jsonl"), *tested])
+def test_a_calibration_without_both_kinds_of_answer_outside_the_test_set_is_refused(cell, capsys):
+    known, tested = (files.read_jsonl(f"{DATA}/{split}.jsonl") for split in ("rl", "test"))
+    to_fit_on = [*tested[:3], known[0]]
+    write("rl", "first", [record(one["id"], i > 0, 0.5) for i, one in enumerate(to_fit_on)])
+    sealed("both.jsonl", [*known, *tested])
     assert combine("isotonic", ["first"], "both.jsonl")[0] == 2
-    assert "1 items to fit on, without both a right and a wrong answer" in capsys.readouterr().err
+    said = "1 items to fit on, without both a right and a wrong answer"
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("separated", [False, True])
@@ -254,8 +207,7 @@ def test_a_constant_or_separating_row_gives_finite_probabilities(separated):
 
 
 SPLIT = {name: f"{name}={DATA}/{name}.jsonl" for name in ("sft", "rl", "test")}
-READ = {"task": ARITHMETIC, "label": "x", "model": MODEL, "shots": 0, "model_read": "answers", "depths": [0.5, 1.0]}
-FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "depths": READ["depths"]}
+FIT = {"task": ARITHMETIC, "label": "x", "method": "probe", "module": "probe", "depths": [0.5, 1.0]}
 QUESTIONS = [[{"role": "user", "content": text}] for text in ("What is 1 + 1?", "What is 12 + 30?", "And 7 * 8 - 3?")]
 
 
@@ -294,39 +246,6 @@ def asked(tiny, tmp_path, monkeypatch):
     return tmp_path
 
 
-def read(out, *more):
-    given = ["--prompts", *SPLIT.values(), "--samples", f"{CELL}/samples.jsonl", "--surrogate", f"{CELL}/surrogate.csv"]
-    speed = json.dumps({"confidence": {"chunk": 8, "batch_tokens": 512}})
-    with mock.patch.dict(os.environ, {"ORCE_SPEED": speed}):
-        assert main(["states", "--settings", json.dumps(READ), *given, *more, "--out", str(out)]) == 0
-    return Path(out).read_bytes()
-
-
-@pytest.mark.slow
-def test_a_killed_reading_goes_on_after_its_last_chunk_and_gives_the_same_bytes(asked, monkeypatch):
-    whole = read(CELL / "whole.jsonl")
-    calls, records = [], states.encode_chunk
-
-    def killed(*arguments, **settings):
-        calls.append(1)
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return records(*arguments, **settings)
-
-    monkeypatch.setattr(states, "encode_chunk", killed)
-    with pytest.raises(KeyboardInterrupt):
-        read(CELL / "states/answers.jsonl")
-    assert not (CELL / "states/answers.jsonl").exists()
-    assert read(CELL / "states/answers.jsonl") == whole and len(calls) == 3 + 44 // 8 + 1 - 2
-    assert store.read(CELL / "states/answers.jsonl")
-    parts = [CELL / f"shards/states-{i}.jsonl" for i in (0, 1)]
-    for i, part in enumerate(parts):
-        read(part, "--shard", f"{i}/2")
-    assert main(["gather", "--shards", *map(str, parts), "--out", str(CELL / "gathered.jsonl")]) == 0
-    by_place = [files.read_jsonl(CELL / name) for name in ("whole.jsonl", "gathered.jsonl")]
-    assert [(one["split"], one["id"]) for one in by_place[0]] == [(one["split"], one["id"]) for one in by_place[1]]
-
-
 @pytest.fixture
 def known(asked):
     """States of the asked, drawn at random, in whose second layer a number says whether the answer is right."""
@@ -363,27 +282,6 @@ def test_the_layer_is_chosen_on_training_questions_and_the_fit_says_so(known):
     right = np.array([one["correct"] for one in records])
     stated = np.array([one["confidence"] for one in records])
     assert stated[right].mean() > stated[~right].mean() and ((stated >= 0) & (stated <= 1)).all()
-
-
-def test_no_label_and_no_question_of_the_test_set_reaches_a_probe(known):
-    # Whatever the labels of the test answers are, and the states there, the fit is the same to the last digit.
-    before = probe()
-    samples = files.read_jsonl(CELL / "samples.jsonl")
-    for one in samples:
-        if one["split"] == "test":
-            one["correct"] = [not right for right in one["correct"]]
-            one["greedy"]["correct"] = not one["greedy"]["correct"]
-    sealed(CELL / "samples.jsonl", samples)
-    finished_run.step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
-    after = probe()
-    assert after[1] == before[1]
-    assert [one["confidence"] for one in after[0]] == [one["confidence"] for one in before[0]]
-    assert [one["correct"] for one in after[0]] != [one["correct"] for one in before[0]]
-    _, before = probe()
-    training, tested = files.read_jsonl(f"{DATA}/sft.jsonl"), files.read_jsonl(TEST)
-    sealed(f"{DATA}/sft.jsonl", [*training[1:], training[0] | {"question": tested[0]["question"].upper()}])
-    _, after = probe()
-    assert after["n_in_test_set"]["exact"] == before["n_in_test_set"]["exact"] + 1 and after["n"] == before["n"] - 1
 
 
 def test_the_fit_is_scikit_learns_on_shares():
@@ -446,19 +344,14 @@ def test_a_probe_plans_its_states_and_no_training_and_may_be_calibrated_and_comb
     files += [("evaluate", f"{name}/metrics.json") for name in ("probe", "probe_judge")]
     assert planned == dict.fromkeys(((stage, f"arithmetic/smollm2/{file}") for stage, file in files), 1)
     registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
-    assert (registry.own_fit("probe"), registry.own_fit("probe+platt"), registry.answers_scored("mix")) == (
-        None,
-        "platt",
-        {"greedy"},
-    )
+    assert [registry.own_fit(name) for name in ("probe", "probe+platt")] == [None, "platt"]
+    assert registry.answers_scored("mix") == {"greedy"}
 
 
 def test_a_probe_needs_training_questions_and_weights():
     made = on_a_server(config(tables__mine__methods=["probe"]))
-    with pytest.raises(BadInput, match="probe needs the weights of the answer LLM, and model 'far' is on a server"):
-        configuration.check(made)
+    refused(made, "probe needs the weights of the answer LLM, and model 'far' is on a server")
     made["tables"]["mine"]["methods"] = ["probe_judge"]
     configuration.check(made)
     del made["datasets"]["arithmetic"]["splits"]["rl"]
-    with pytest.raises(BadInput, match="probe_judge is trained, and datasets.arithmetic.splits has no rl"):
-        configuration.check(made)
+    refused(made, "probe_judge is trained, and datasets.arithmetic.splits has no rl")
