@@ -5,7 +5,6 @@ out, and with opposite judgements. Answers and references are such that a look a
 it in other words, names are aliases of each other, and some answers cannot be read.
 """
 
-import functools
 import itertools
 import json
 import random
@@ -17,7 +16,7 @@ from typing import Any
 
 import dry_run
 import pytest
-from conftest import ARITHMETIC, ROOT, WORLDFACTS, own_config, prompts_words
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, own_config, prompts_words
 from finished_run import CELL
 from test_apis import FULL, Api, choice
 
@@ -74,15 +73,6 @@ def settings(rows: list[str]) -> dict[str, dict]:
 # Questions, their answers and labels
 
 
-TEXTS = ["It is Lima.", "Lima", "lima!", "Lima, I think", "Quito", "I say Quito.", "Not Lima", "?!", "", "Cusco"]
-NUMBERS = ["It is 5.", "5", "5.0", "3x", "3x", "7", "seven", "I don't know", "5 to 7", ""]
-FORMULAS = [r"\boxed{1/2}", "0.5", r"$\frac{1}{2}$", "x + 1", "1 + x", "I don't know", "I don't know", "7", ""]
-OPTIONS = ["A", "B. Quito", "It is Lima.", "A or B", "none of these", "C", "Cusco", "?", ""]
-SPANS = ["Ann; Bob", "Bob; Ann", "Ann, Bob", "Ann and Bob", "Ann", "5", "5.0", "?", "?", ""]
-SUMS = ["2 + 3 = 5", "5", "5.0", "2 + 3 = 6", "3x", "3x", "I don't know", ""]
-FACTS = ["It is Burma.", "Myanmar", "Myanmar is it.", "Rangoon", "Burma, or Myanmar", "?", "?", ""]
-
-
 @dataclass(frozen=True)
 class Kind:
     """A task with an equality. texts: what answers say; references: of its questions in turn; more: further keys of a question."""
@@ -114,23 +104,14 @@ class Kind:
         return {"reference": reference[0] if self.task == "choice" else reference}
 
 
-def of_equality(name: str, texts: list[str], *references: list[str]) -> Kind:
-    return Kind("qa", texts, [*references], {"equality": name})
+OWN_TASKS = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS, "looking": LOOKING}
 
 
-TOWNS = ["Lima"], ["Quito", "Lima"], ["Cusco"]
-KINDS = {
-    "exact": of_equality("exact", TEXTS, *TOWNS),
-    "normalised": of_equality("normalised", TEXTS, *TOWNS),
-    "contains": of_equality("contains", TEXTS, *TOWNS),
-    "numeric": of_equality("numeric", NUMBERS, ["5"], ["7", "5"], ["1/2"]),
-    "math-verify": of_equality("math-verify", FORMULAS, ["1/2"], ["x+1"], ["7"]),
-    "choice": Kind("choice", OPTIONS, [["Lima"], ["Quito"], ["Cusco"]], {"choices": ["Lima", "Quito", "Cusco"]}),
-    "drop": Kind("drop", SPANS, [[["Ann", "Bob"]], [["5"]], [["Ann"], ["Bob"]]], {"context": "Ann and Bob are 5."}),
-    "arithmetic": Kind(ARITHMETIC, SUMS, [["5"], ["6"], ["7"]]),
-    "worldfacts": Kind(WORLDFACTS, FACTS, [["Myanmar", "Burma"], ["Burma"], ["Rangoon", "Burma"]], {"kind": "country"}),
-    "a user's": Kind(LOOKING, TEXTS, [*TOWNS]),
-}
+def kind_of(name: str, task: str, **more) -> Kind:
+    return Kind(OWN_TASKS.get(task, task), **more)
+
+
+KINDS = {case["name"]: kind_of(**case) for case in cases("labelled_kinds")}
 REFERENCES = ("as they are", "shuffled", "replaced")
 ABSENT = "absent"
 JUDGEMENTS = ("judged", "judged otherwise")
@@ -325,9 +306,12 @@ def ways_at(door: str, name: str) -> Ways:
 # The promise
 
 
-def changed(read: Callable[[Ways], dict[str, Said]], ways: Ways) -> list[tuple[str, str]]:
-    """(row, way of labelling) wherever a row does not say what it says in the first way."""
-    usual, *others = read(ways).items()
+def changed(door: str, name: str, rows: list[str], model: Model = NONE, judged=True) -> list:
+    """(row, way of labelling) wherever a row does not say what it says in the first way that a door has for a kind."""
+    ways = ways_at(door, name)
+    if not judged:
+        ways = {way: labels for way, labels in ways.items() if way not in JUDGEMENTS}
+    usual, *others = DOORS[door](KINDS[name], ways, rows, model=model).items()
     return [(row, way) for way, said in others for row in said if said[row] != usual[1][row]]
 
 
@@ -339,8 +323,7 @@ def quick(names: Iterable[str], *first: str) -> list:
 @pytest.mark.parametrize("name", quick(KINDS, "contains", "numeric", "worldfacts", "a user's"))
 @pytest.mark.parametrize("door", quick(DOORS, "python"))
 def test_given_answers_have_the_same_confidences(door, name):
-    read = functools.partial(DOORS[door], KINDS[name], rows=OF_SAMPLES)
-    assert changed(read, ways_at(door, name)) == []
+    assert changed(door, name, OF_SAMPLES) == []
 
 
 def server(kind: Kind) -> Api:
@@ -372,14 +355,12 @@ def in_form(asked: str, text: str, drawn: random.Random) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("door", ["python", "measure", "configuration"])
+@pytest.mark.parametrize("door", ["python", "configuration"])
 def test_answers_that_are_sampled_have_the_same_confidences(door, name, direct):
-    ways = {way: labels for way, labels in ways_at(door, name).items() if way not in JUDGEMENTS}
     with server(KINDS[name]) as api:
         sampling = {} if door == "configuration" else {"samples": K, "max_tokens": 6}
         model = Model(api.address, {"server_model": "m"} | sampling, given=False)
-        read = functools.partial(DOORS[door], KINDS[name], rows=[*OF_SAMPLES, *OF_A_SERVER], model=model)
-        assert changed(read, ways) == []
+        assert changed(door, name, [*OF_SAMPLES, *OF_A_SERVER], model, judged=False) == []
 
 
 @pytest.fixture(scope="module")
@@ -393,27 +374,27 @@ def weights(small, tmp_path_factory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("door", ["python", "measure", "configuration"])
+@pytest.mark.parametrize("door", ["python", "configuration"])
 def test_what_weights_say_of_given_answers_is_the_same(door, name, weights):
     model = Model(weights, {} if door == "configuration" else {"device": "cpu"})
-    read = functools.partial(DOORS[door], KINDS[name], rows=OF_WEIGHTS, model=model)
-    assert changed(read, ways_at(door, name)) == []
+    assert changed(door, name, OF_WEIGHTS, model) == []
+
+
+OF_EVERY_TASK = ["contains", "choice", "drop", "a user's"]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["contains", "choice", "drop", "a user's"])
+@pytest.mark.parametrize("name", OF_EVERY_TASK)
 def test_a_trained_judge_states_the_same(name, finished):
     model = Model(options={"judge": str(finished / CELL / "sft"), "device": "cpu"})
-    read = functools.partial(DOORS["python"], KINDS[name], rows=["judge"], model=model)
-    assert changed(read, ways_at("python", name)) == []
+    assert changed("python", name, ["judge"], model) == []
 
 
 @pytest.mark.parametrize("name", quick(KINDS, "contains"))
 def test_samples_that_a_model_groups_have_the_same_confidences(name, direct):
     with server(KINDS[name]) as api:
         model = Model(options={"group_by": api.address, "server_model": "m"})
-        read = functools.partial(DOORS["python"], KINDS[name], rows=OF_SAMPLES, model=model)
-        assert changed(read, ways_at("python", name)) == []
+        assert changed("python", name, OF_SAMPLES, model) == []
 
 
 def known(kind: Kind) -> list[dict]:
@@ -421,24 +402,22 @@ def known(kind: Kind) -> list[dict]:
     asked = []
     for i in range(N, 5 * N):
         answers = kind.answers(i)
-        asked.append(kind.question(i) | {"answers": answers, "correct": [text in kind.texts[:3] for text in answers]})
+        judged = {"answers": answers, "correct": [text in kind.texts[:3] for text in answers]}
+        asked.append(kind.question(i) | judged)
     return asked
 
 
 @pytest.mark.parametrize("name", quick(KINDS, "contains"))
 def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_test(name):
-    read = functools.partial(
-        DOORS["python"], KINDS[name], rows=CALIBRATED, model=Model(options={"fit": known(KINDS[name])})
-    )
-    assert changed(read, ways_at("python", name)) == []
+    model = Model(options={"fit": known(KINDS[name])})
+    assert changed("python", name, CALIBRATED, model) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["contains", "choice", "drop", "a user's"])
+@pytest.mark.parametrize("name", OF_EVERY_TASK)
 def test_probes_do_not_depend_on_the_labels_of_the_test(name, weights):
     model = Model(weights, {"fit": known(KINDS[name]), "device": "cpu"})
-    read = functools.partial(DOORS["python"], KINDS[name], rows=PROBES, model=model)
-    assert changed(read, ways_at("python", name)) == []
+    assert changed("python", name, PROBES, model) == []
 
 
 # What follows from it
