@@ -66,27 +66,22 @@ def flops(*args):
 
 
 def test_flops_of_a_pass_and_of_adapters_are_those_counted_by_hand():
-    assert plan.forward_flops(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
+    forward, training = plan.forward_flops, plan.training_flops
+    assert forward(TOY, tokens=5, outputs=3) == 2 * 100 * 5 + 2 * 10 * 3
     attention = 4 * 4 * 7 * 7 * 5  # layers, L, L, width
-    assert plan.forward_flops(TOY, tokens=7, outputs=0, context=7) - plan.forward_flops(TOY, 7, 0) == attention
-    assert plan.training_flops(TOY, 7, 0, LORA, context=7) - plan.training_flops(TOY, 7, 0, LORA) == 3 * attention
-    recomputed = replace(LORA, checkpointing=True)
-    assert (
-        plan.training_flops(TOY, 7, 0, recomputed, context=7) - plan.training_flops(TOY, 7, 0, recomputed)
-        == 4 * attention
-    )
-    full = replace(LORA, method="full")
-    assert plan.training_flops(TOY, 5, 3, LORA) == 2 * plan.forward_flops(TOY, 5, 3)
-    assert plan.training_flops(TOY, 5, 3, full) == 3 * plan.forward_flops(TOY, 5, 3)
-    assert plan.training_flops(TOY, 5, 3, replace(full, checkpointing=True)) == 4 * plan.forward_flops(TOY, 5, 3)
+    assert forward(TOY, 7, 0, context=7) - forward(TOY, 7, 0) == attention
+    recomputed, full = replace(LORA, checkpointing=True), replace(LORA, method="full")
+    for how, passes in ((LORA, 3), (recomputed, 4)):
+        assert training(TOY, 7, 0, how, context=7) - training(TOY, 7, 0, how) == passes * attention
+    for how, passes in ((LORA, 2), (full, 3), (replace(full, checkpointing=True), 4)):
+        assert training(TOY, 5, 3, how) == passes * forward(TOY, 5, 3)
     last = replace(LORA, lora=replace(LORA.lora, last_layers=1))
     # A quarter of the body and the head twice, the rest once, whatever the epochs, where memory keeps it.
-    assert plan.training_flops(TOY, 5, 3, last) == 2 * (250 + 60) + 750
-    assert plan.training_flops(TOY, 5, 3, last, epochs=4) == 4 * 2 * (250 + 60) + 750
-    many = 10**8
-    assert plan.training_flops(TOY, many, 0, last, epochs=4) == 4 * plan.training_flops(TOY, many, 0, last)
+    assert training(TOY, 5, 3, last) == 2 * (250 + 60) + 750
+    assert training(TOY, 5, 3, last, epochs=4) == 4 * 2 * (250 + 60) + 750
+    assert training(TOY, 10**8, 0, last, epochs=4) == 4 * training(TOY, 10**8, 0, last)
     apart = replace(last, gpus=2)
-    assert plan.training_flops(TOY, 5, 3, apart, epochs=4) == 4 * (2 * (250 + 60) + 750)
+    assert training(TOY, 5, 3, apart, epochs=4) == 4 * (2 * (250 + 60) + 750)
 
 
 def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
@@ -169,7 +164,7 @@ def folder(project) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("more", ["{}", "{answers: {shards: 4}, dpo: {rounds: 2}}"], ids=["as shipped", "more rounds"])
+@pytest.mark.parametrize("more", ["{}", "{answers: {shards: 4}, dpo: {rounds: 2}}"], ids=["shipped", "more rounds"])
 def test_jobs_are_those_that_snakemake_plans(folder, more):
     (folder / "more.yaml").write_text(more)
     over = ["--configfile", "more.yaml"]
@@ -221,16 +216,8 @@ def test_time_limits_are_three_times_the_estimate_of_each_job():
 
 # Each job with a model is a load of a minute, since the model has no weights. Samples, sft, candidates, dpo and orce are a chain;
 # topk and cot wait for nothing, vanilla for the samples, and sft's statements for sft.
-MINUTES = {
-    "tables": {
-        "one": {
-            "kind": "main",
-            "dataset": "mmlu",
-            "models": ["llama3-8b"],
-            "methods": ["vanilla", "topk", "cot", "sft", "orce"],
-        }
-    }
-}
+METHODS = ["vanilla", "topk", "cot", "sft", "orce"]
+TABLE = {"kind": "main", "dataset": "mmlu", "models": ["llama3-8b"], "methods": METHODS}
 CHAIN = "samples.jsonl > CELL/sft > CELL/candidates.jsonl > CELL/dpo > CELL/orce/confidences.jsonl"
 
 
@@ -243,17 +230,19 @@ CHAIN = "samples.jsonl > CELL/sft > CELL/candidates.jsonl > CELL/dpo > CELL/orce
     (3, 2, 5),  # sample, topk, cot; vanilla, sft on two; candidates, sft's statements; dpo on two; orce
 ])  # fmt: skip
 def test_the_hours_by_the_clock_are_those_of_a_schedule_by_hand(
-    tmp_path, capsys, monkeypatch, gpus, of_training, minutes
+    gpus, of_training, minutes, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.setattr(plan, "SIZES", dict.fromkeys(plan.SIZES, plan.Sizes(0)))
-    training = PAPER["training"] | {"gpus": of_training}
-    config = PAPER | MINUTES | {"paper_tables": ["one"], "training": training, "dpo": PAPER["dpo"] | {"rounds": 1}}
+    config = PAPER | {"tables": {"one": TABLE}, "paper_tables": ["one"]}
+    config |= {"training": PAPER["training"] | {"gpus": of_training}}
+    config |= {"dpo": PAPER["dpo"] | {"rounds": 1}}
     peak = plan.gpu_peak(typed(config), "H100", None)
     plan.show(typed(config), dry_run.planned(tmp_path, config), peak, gpus)
     said = capsys.readouterr().out
-    chain = f"results/mmlu/llama3-8b/{CHAIN.replace('CELL', 'results/mmlu/llama3-8b')}"
+    cell = "results/mmlu/llama3-8b"
     assert f"On {gpus} GPUs: {minutes / 60:.3g} hours by the clock" in said
-    assert said.split(" shorten, takes ")[1].startswith(f"{5 / 60:.3g}: {chain}\n")
+    longest = f"{5 / 60:.3g}: {cell}/{CHAIN.replace('CELL', cell)}\n"
+    assert said.split(" shorten, takes ")[1].startswith(longest)
 
 
 def test_fewer_gpus_than_a_job_needs_are_refused():
@@ -334,38 +323,30 @@ def run(busy, *arguments) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+def refuses(busy, message: str, here: dict, *arguments) -> None:
+    """A run of the paper's tables on this machine ends with one line before its first job."""
+    words = [*OPTIONS, *arguments, "--", "paper_tables"]
+    code, said = dry_run.refused(busy, *words, environment=here)
+    assert code == 1 and sum(message in line for line in said.splitlines()) == 1, said
+    assert "Traceback" not in said and "Execute" not in said
+    assert not (busy / "results").exists()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("gpus", "arguments", "message"), cases("missing_gpus"))
 def test_gpus_that_are_not_there_are_missed_before_the_first_job(busy, gpus, arguments, message):
-    here = showing(busy, gpus)
-    code, said = dry_run.refused(busy, *OPTIONS, *arguments, "--", "paper_tables", environment=here)
-    assert code == 1
-    assert sum(message in line for line in said.splitlines()) == 1, said
-    assert "Traceback" not in said and "Execute" not in said
-    assert not (busy / "results").exists()
+    refuses(busy, message, showing(busy, gpus), *arguments)
 
 
 H100, PINNED = "580.65.06, 9.0\\n", ("2.13.0", "13.0")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("driver", "torch", "message"), [
-    ("535.183.01, 9.0\\n", PINNED, "driver 535 is too old for torch 2.13.0, whose CUDA 13.0 needs 580 or newer; update"),
-    ("550.54.15, [N/A]\\n", PINNED, "driver 550 is too old for torch 2.13.0"),  # a part of a card
-    ("570.124.06, 9.0\\n570.124.06, 9.0\\n", PINNED, "driver 570 is too old"),
-    ("515.65.01, 8.0\\n", ("2.9.1+cu128", "12.8"), "driver 515 is too old for torch 2.9.1+cu128, whose CUDA 12.8 needs 525"),
-    (H100, ("2.13.0+cpu", None), "torch 2.13.0+cpu is a build for the CPU; install envs/gpu.txt, or set device: cpu"),
-    ("580.65.06, 7.0\\n", PINNED, "a GPU of capability 7.0 has no bfloat16, which needs 8.0; set dtype: float32"),
-    ("590.10, 8.0\\n590.10, 7.5\\n", PINNED, "a GPU of capability 7.5 has no bfloat16"),
-    (H100, PINNED, "no C compiler, with which Triton builds its kernels at run time; apt-get install gcc, or set CC"),
-])  # fmt: skip
-def test_a_machine_on_which_no_job_could_run_is_refused_with_the_remedy(busy, driver, torch, message):
-    here = showing(
-        busy, driver.count("n") or 1, driver, torch, path="/nowhere" if "compiler" in message else os.environ["PATH"]
-    )
-    code, said = dry_run.refused(busy, *OPTIONS, "--", "paper_tables", environment=here)
-    assert code == 1 and [message in line for line in said.splitlines()].count(True) == 1, said
-    assert "Traceback" not in said and "Execute" not in said and not (busy / "results").exists()
+@pytest.mark.parametrize("case", cases("unfit_machines"), ids=lambda case: case["message"])
+def test_a_machine_on_which_no_job_could_run_is_refused_with_the_remedy(busy, case):
+    driver, message = case["driver"], case["message"]
+    path = "/nowhere" if "compiler" in message else os.environ["PATH"]
+    refuses(busy, message, showing(busy, driver.count("n") or 1, driver, case["torch"], path))
 
 
 COMPAT = "class c_int: value = 13000\ndef byref(number): ...\nclass CDLL:\n def __init__(self, name): self.cuDriverGetVersion = byref\n"
@@ -413,21 +394,28 @@ sys.stdin.read()
 """
 
 
+def holding(folder) -> subprocess.Popen:
+    """A process that holds the locks of a run in a folder until its input ends."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen([sys.executable, "-c", HOLD], cwd=folder, **pipes)
+    assert process.stdout.readline() == "alone\n"
+    return process
+
+
 @pytest.mark.slow
 def test_a_second_snakemake_in_the_folder_is_refused_until_the_first_ends_however_it_ends(busy):
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    first = subprocess.Popen([sys.executable, "-c", HOLD], cwd=busy, **pipes)
-    assert first.stdout.readline() == "alone\n"
-    code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
-    assert code == 1
-    assert f"another Snakemake runs in {busy} (process {first.pid}); wait for it, or end it first" in said
+    cheap = ["--configfile", "cpu.yaml", "--", CHEAP]
+    first = holding(busy)
+    code, said = run(busy, *cheap)
+    running = f"another Snakemake runs in {busy} (process {first.pid})"
+    assert code == 1 and f"{running}; wait for it, or end it first" in said
     assert not (busy / CHEAP).exists()
     # it would write records of files that the first one's jobs are writing
-    code, touched = run(busy, "--configfile", "cpu.yaml", "--touch", "-F", "--", CHEAP)
+    code, touched = run(busy, "--touch", "-F", *cheap)
     assert code == 1 and f"another Snakemake runs in {busy}" in touched
     first.send_signal(signal.SIGKILL)
     first.communicate()
-    code, said = run(busy, "--configfile", "cpu.yaml", "--", CHEAP)
+    code, said = run(busy, *cheap)
     assert code == 0, said
 
 
@@ -436,19 +424,16 @@ def test_a_clone_on_the_same_results_names_the_other_one_and_ends(tmp_path, monk
         (tmp_path / clone).mkdir()
         (tmp_path / clone / "results").symlink_to(tmp_path / "results")
     (tmp_path / "results").mkdir()
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen([sys.executable, "-c", HOLD], cwd=tmp_path / "one", **pipes) as first:
-        assert first.stdout.readline() == "alone\n"
+    with holding(tmp_path / "one") as first:
         monkeypatch.chdir(tmp_path / "two")
         with pytest.raises(BadInput) as refused:
             preflight.hold(preflight.RESULTS_LOCK)
         first.communicate()
     other = f"another Snakemake runs in {tmp_path}/one (process {first.pid})"
-    assert (
-        str(refused.value) == f"{other} and writes to {tmp_path}/results as this one does; wait for it, or end it first"
-    )
-    preflight.hold(preflight.RESULTS_LOCK)
-    preflight.hold(preflight.RESULTS_LOCK)  # a second run of this process, after its first
+    both = f"and writes to {tmp_path}/results as this one does; wait for it, or end it first"
+    assert str(refused.value) == f"{other} {both}"
+    for _ in ("first", "second run of this process"):
+        preflight.hold(preflight.RESULTS_LOCK)
     assert (tmp_path / "results" / ".orce.lock").read_text() == f"{tmp_path}/two"
 
 
@@ -462,8 +447,6 @@ def test_under_a_scheduler_a_run_refuses_to_wait_for_a_job_of_an_earlier_one(tmp
     training.parent.mkdir(parents=True)
     for path in (chunks / "samples-0.jsonl.0a" / "lock", training):
         preflight.refuse_running_jobs(planned)
-        with (
-            files.exclusive_lock(path),
-            pytest.raises(BadInput, match=rf"{path} is being written by .*process {os.getpid()}"),
-        ):
+        said = rf"{path} is being written by .*process {os.getpid()}"
+        with files.exclusive_lock(path), pytest.raises(BadInput, match=said):
             preflight.refuse_running_jobs(planned)
