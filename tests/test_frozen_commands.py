@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import dry_run
 import pytest
-from conftest import ROOT
+from conftest import ROOT, cases
 
 FLAGS = ("--from-reference", "--reasoning")  # options that have no value
 FROZEN = ROOT / "tests" / "frozen"
@@ -28,19 +28,8 @@ RUNS = {
     "field": ["--configfile", "config/demo.yaml", "config/field.yaml"],
 }
 # (pattern, replacement, reason): applied to the frozen commands and to the new ones.
-RENAMED: list[tuple[str, str, str]] = [
-    (r'(--task |"task": "|"(?:arithmetic|worldfacts)(?:-validation)?": ")(arithmetic|worldfacts)\b',
-     r"\1config/demo/\2.py", "the demo's tasks are own tasks by path"),
-    (r'("label": "ordered \w+/smollm2", .*"module": )"ordered"',
-     r'\1"evidence/methods/ordered.py"', "ordered is a module by path, as users write theirs"),
-    (r'"contents": {("(config/demo|evidence/methods)/\w+\.py": "\w+"(, )?)+}, ',
-     "", "the digests of these modules are settings, as of every own module"),
-    (r'("label": "conftuner [^"]+", .*"stage": )\{[^}]*\}', r"\1{}", "ConfTuner keeps every value possible, in longer trainings"),
-    (r'(, "shared_prefix": true|"reader": "transformers", )', "", "keys of one value alone are gone"),
-    (r'"of": "(answers|judge)"', r'"model_read": "\1"', "what is read is called as in the code"),
-    (r'"of": "samples"', '"scored": "samples"', "what is read is called as in the code"),
-]  # fmt: skip
-CHANGED: dict[str, str] = {  # {stage: reason}
+RENAMED = cases("frozen_commands")
+CHANGED = {  # {stage: reason}
     **dict.fromkeys(("agree", "derive"), "consistency is a measured method as the others"),
     **dict.fromkeys(("calibrate", "combine", "probe", "fit"), "what is fitted has one rule"),
     "overlap": "the order of its options",

@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 import yaml
 from benchmarks import comparisons, timing
 from conftest import ROOT, program, typed
@@ -20,7 +19,6 @@ from tools.gpu_check import TWO, Check, Ended, apart, below
 
 from orce.errors import BadInput
 from orce.training import dpo
-from orce.training.steps import PackedTrainer
 
 OVER = """
 training: {micro_batch_tokens: 600, lora: {r: 4}}
@@ -81,23 +79,6 @@ def test_a_gradient_that_is_reversed_or_zero_fails_though_it_is_so_on_the_cpu_to
     found = {one.name: one for one in check.results}
     assert found["sft learns"].passed and found["dpo"].passed and found["dpo learns"].value >= left
     assert "verdict   FAILED: dpo learns, in 1 s" in verdict(check)
-
-
-@pytest.mark.slow
-def test_a_poisoned_gradient_fails_in_a_line(tiny, folder, monkeypatch):
-    step, calls = PackedTrainer.training_step, []
-
-    def poisoned(self, model, *given, **more):
-        calls.append(step(self, model, *given, **more))
-        if len(calls) == 2:
-            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
-        return calls[-1]
-
-    monkeypatch.setattr(PackedTrainer, "training_step", poisoned)
-    check = Check(config(), tiny, folder, ["transformers"])
-    check.attempt("sft", check.sft)
-    assert "step 2, examples 1, 2, 3, 4 of 4: grad_norm is nan; nothing is written" in check.results[0].note
-    assert "verdict   FAILED: sft, in 1 s" in verdict(check)
 
 
 @pytest.fixture
@@ -206,13 +187,6 @@ def test_one_gpu_is_taken_of_those_that_are_visible(tmp_path):
     script = f"from tools.gpu_check import *\nfor seen in ('0', '0,1,2,3'): {taken}"
     done = program(sys.executable, "-c", script, cwd=ROOT, check=True, TMPDIR=str(tmp_path))
     assert done.stdout == "['0'] 0\n['0', '1'] 0\n"
-
-
-@pytest.mark.slow
-def test_a_gpu_that_is_asked_for_and_not_there_is_told(folder):
-    words = [ROOT / "tools/gpu_check.py", "--device", "cuda"]
-    done = program(sys.executable, *words, cwd=folder, CUDA_VISIBLE_DEVICES="")
-    assert done.returncode == 1 and "no GPU (CUDA_VISIBLE_DEVICES=); --device cpu" in done.stderr
 
 
 def benchmarks(*arguments):

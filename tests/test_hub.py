@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import ROOT, program, prompts_words
+from conftest import PROGRAMS, ROOT, program, prompts_words
 from servers import Hub, Repo
 from small_matrix import SNAKEMAKE
 from transformers import AutoModelForCausalLM
@@ -211,21 +211,8 @@ def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small,
     files = {path.name: path.read_bytes() for path in Path(small).iterdir() if path.is_file()}
     served.repos["some/model"] = Repo(files, COMMIT, kind="models")
     served.repos["some/gated"] = Repo(files, COMMIT, kind="models", gated=401)
-    code = """
-import json, sys
-from orce.llm import language_model
-from orce.errors import BadInput
-from orce.settings.stage import Model, from_mapping
-for source in json.loads(sys.argv[1]):
-    settings = {"source": source, "dtype": "float32", "device": "cpu"}
-    try:
-        language_model.load(settings)
-        print(language_model.revision_of(from_mapping(Model, settings)))
-    except BadInput as error:
-        print(error)
-"""
     sources = [{"hub": "some/model", "revision": name} for name in ("main", "v9")] + [{"hub": "some/gated"}]
-    command = [sys.executable, "-c", code, json.dumps(sources)]
+    command = [sys.executable, PROGRAMS, "loaded", *map(json.dumps, sources)]
     done = program(*command, cwd=tmp_path, check=True, **served.environment)
     loaded, unknown, gated = done.stdout.splitlines()
     assert loaded == COMMIT
@@ -258,10 +245,10 @@ def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served
     assert not [name for name in weights.asked if "/" in name or "consolidated" in name or name.endswith(".bin")]
     assert json.loads((project / WEIGHTS).read_text())["commit"] == weights.commit
     before = len(weights.asked)
-    asking = "from orce.llm import engines, language_model as m; import json, sys, os; m.load(json.loads(sys.argv[1]))"
-    settings = {"source": PAPER["models"]["qwen3-8b"]["source"], "dtype": "float32", "device": "cpu"}
-    code, said = on_the_hub([sys.executable, "-c", asking, json.dumps(settings)], project, served, HF_HUB_OFFLINE="1")
-    assert code == 0 and len(weights.asked) == before, said
+    source = PAPER["models"]["qwen3-8b"]["source"]
+    loading = [sys.executable, PROGRAMS, "loaded", json.dumps(source)]
+    code, said = on_the_hub(loading, project, served, HF_HUB_OFFLINE="1")
+    assert code == 0 and source["revision"] in said and len(weights.asked) == before, said
 
 
 @pytest.mark.parametrize(("change", "message"), [

@@ -4,9 +4,9 @@ Jobs write what happens to one file opened to append, so its order of lines is a
 after it got its devices and `end` before it gives them up. A device is held twice if and only if two stretches overlap.
 """
 
+import contextlib
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -51,6 +51,17 @@ def run(place, count, *command, **more):
     process = launch(place, count, *command, **more)
     out, err = process.communicate(timeout=30)
     return process.returncode, out.strip(), err.strip()
+
+
+@contextlib.contextmanager
+def held(place, *command, devices=FOUR):
+    """A leased command that holds one device until the end of the block."""
+    process = launch(place, 1, *command, devices=devices)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def show(place, count, **more):
@@ -124,18 +135,16 @@ def test_a_child_that_outlives_its_killed_parent_keeps_the_device(place, child):
     log = place / "log"
     command = [sys.executable, "-SE", str(place / "job.py"), str(log), "job", "0.7", child]
     parent = launch(place, 1, *command, devices="0,1")
-    other = launch(place, 1, "sleep", "3", devices="0,1")
-    other.stderr.readline()
-    wait_for(lambda: log.exists() and log.read_text().count("start") == 2)
-    parent.kill()
-    parent.wait()
-    before = time.monotonic_ns()
-    code, out, _ = show(place, 1, devices="0,1")
-    assert code == 0 and out in ("0", "1")
-    (ended,) = [moment for moment, what, name, _ in events(log) if (what, name) == ("end", "job+child")]
-    assert before < ended < time.monotonic_ns()
-    other.kill()
-    other.communicate()
+    with held(place, "sleep", "3", devices="0,1") as other:
+        other.stderr.readline()
+        wait_for(lambda: log.exists() and log.read_text().count("start") == 2)
+        parent.kill()
+        parent.wait()
+        before = time.monotonic_ns()
+        code, out, _ = show(place, 1, devices="0,1")
+        assert code == 0 and out in ("0", "1")
+        ends = [moment for moment, *what, _ in events(log) if what == ["end", "job+child"]]
+        assert len(ends) == 1 and before < ends[0] < time.monotonic_ns()
 
 
 def wait_for(condition, seconds=10):
@@ -178,13 +187,13 @@ def test_no_lease_where_none_or_as_many_as_there_are_is_asked_for(place):
     assert (code, out, err) == (0, "4,5 4,5", "[lease] GPU 4,5")
 
 
-def test_uuids(place):
+def test_devices_are_numbers_or_uuids_each_once_up_to_one_that_is_none(place):
     ids = ["GPU-8f1c2b3a-0000-4d5e-8a9b-0123456789ab", "MIG-GPU-8f1c2b3a-0000-4d5e-8a9b-0123456789ab/1/0", "GPU-77"]
-    first = launch(place, 1, "sleep", "3", devices=",".join(ids))
-    assert first.stderr.readline() == f"[lease] GPU {ids[0]}\n"
-    assert show(place, 2, devices=",".join(ids))[1] == ",".join(ids[1:])
-    first.kill()
-    first.communicate()
+    with held(place, "sleep", "3", devices=",".join(ids)) as first:
+        assert first.stderr.readline() == f"[lease] GPU {ids[0]}\n"
+        assert show(place, 2, devices=",".join(ids))[1] == ",".join(ids[1:])
+    assert show(place, 2, devices=" 3, 1,3,GPU-ab ,-1,2")[1] == "3,1"
+    assert "this machine shows 3 (" in show(place, 4, devices=" 3, 1,3,GPU-ab ,-1,2")[2]
 
 
 @pytest.mark.parametrize("devices", ["0", "", "-1", "0,-1,1", "NoDevFiles", "0,0"])
@@ -196,25 +205,17 @@ def test_too_few_is_one_clear_line(place, devices):
     assert len(err.splitlines()) == 1 and "configuration" in err
 
 
-def test_without_the_variable_nvidia_smi_is_asked(place, monkeypatch):
+def test_without_the_variable_nvidia_smi_is_asked(place):
     """A stand-in for the program on the path; the machine that runs the tests need not have one."""
-    smi = place / "nvidia-smi"
+    smi, path = place / "nvidia-smi", f"{place}:/usr/bin:/bin"
     smi.write_text("#!/bin/sh\nprintf '0\\n1\\n2\\n'\n")
     smi.chmod(0o755)
-    assert show(place, 2, devices=None, PATH=f"{place}:/usr/bin:/bin")[1] == "0,1"
-    monkeypatch.setenv("PATH", f"{place}:/usr/bin:/bin")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    assert lease.visible()[0] == ["0", "1", "2"]
+    assert show(place, 2, devices=None, PATH=path)[1] == "0,1"
     smi.write_text("#!/bin/sh\necho 'Failed to initialize NVML: Driver/library version mismatch'; exit 18\n")
-    code, _, err = show(place, 1, devices=None, PATH=f"{place}:/usr/bin:/bin")
+    code, _, err = show(place, 1, devices=None, PATH=path)
     assert code == 2 and "needs 1 GPU and this machine shows 0 (nvidia-smi: Failed to initialize NVML" in err
-    monkeypatch.setenv("PATH", str(place / "nowhere"))
-    assert lease.visible()[0] == []
-
-
-def test_available_reads_the_variable(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", " 3, 1,3,GPU-ab ,-1,2")
-    assert lease.visible()[0] == ["3", "1", "GPU-ab"]
+    code, _, err = show(place, 1, devices=None, PATH=str(place / "nowhere"))
+    assert code == 2 and "needs 1 GPU and this machine shows 0" in err
 
 
 def test_the_exit_code_is_the_commands_and_signals_reach_it(place):
@@ -263,28 +264,24 @@ def test_a_lock_folder_that_others_can_write_is_refused(place):
 
 
 def test_a_script_that_uses_descriptors_keeps_its_lock(place):
-    first = launch(place, 1, "bash", "-c", 'for i in {3..20}; do eval "exec $i>&-"; done; exec env -i sleep 3')
-    first.stderr.readline()
-    time.sleep(0.2)
-    (locked,) = re.findall(r"\d+", show(place, 1)[1])
-    assert locked == "1"
-    first.kill()
-    first.communicate()
+    closing = 'for i in {3..20}; do eval "exec $i>&-"; done; exec env -i sleep 3'
+    with held(place, "bash", "-c", closing) as first:
+        first.stderr.readline()
+        time.sleep(0.2)
+        assert show(place, 1)[1] == "1"
 
 
 def test_a_long_wait_says_what_it_waits_for(place):
-    first = launch(place, 1, "sleep", "30", devices="0,1")
-    second = launch(place, 1, "sleep", "30", devices="0,1")
-    first.stderr.readline(), second.stderr.readline()
     code = "import sys; from orce.runtime import lease; lease.PATIENCE = 0.2; sys.exit(lease.main(sys.argv[1:]))"
     line = [sys.executable, "-c", code, "1", "--", "true"]
-    third = subprocess.Popen(line, env=environment(place, "0,1"), stderr=subprocess.PIPE, text=True)
-    said = third.stderr.readline()
-    assert said.startswith("[lease] waiting 0 s for 1 of GPU 0,1; leased: ")
-    assert str(first.pid) in said and str(second.pid) in said
-    for process in (first, second):
-        process.kill()
-        process.communicate()
+    sleeping = held(place, "sleep", "30", devices="0,1"), held(place, "sleep", "30", devices="0,1")
+    with sleeping[0] as first, sleeping[1] as second:
+        first.stderr.readline(), second.stderr.readline()
+        around = environment(place, "0,1")
+        third = subprocess.Popen(line, env=around, stderr=subprocess.PIPE, text=True)
+        said = third.stderr.readline()
+        assert said.startswith("[lease] waiting 0 s for 1 of GPU 0,1; leased: ")
+        assert str(first.pid) in said and str(second.pid) in said
     assert third.wait(timeout=10) == 0
     third.stderr.close()
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from conftest import cases
 
 import orce
 from orce import methods, tasks
@@ -97,31 +98,16 @@ def test_each_pair_of_classes_is_read_in_linear_time(door):
         keeps(40, DOORS[door], repeated(first + second), SIZE)
 
 
-def repeated(unit: str, before: str = "", after: str = "") -> Callable[[int], str]:
-    return lambda size: before + unit * (size // len(unit)) + after
+def repeated(*units: str, before: str = "", after: str = "") -> Callable[[int], str]:
+    """A text of each unit again and again, as many characters of each as are asked for."""
+    return lambda size: before + "".join(unit * (size // len(unit)) for unit in units) + after
 
 
-def joined(*units: str) -> Callable[[int], str]:
-    return lambda size: "".join(repeated(unit)(size) for unit in units)
-
-
-# The pairs, and the beginnings before them, from which a search began again and again.
+# The pairs, and the beginnings before them, from which a search began again and again:
+# {name: (door, text)}.
 WORST = {
-    "escaped quotes in a list without an end": ("cell", repeated("\\'", "['")),
-    "escaped double quotes in a list without an end": ("cell", repeated('\\"', '["')),
-    "a list that ends within an escape": ("cell", repeated("\\'", "['", "\\")),
-    "ends of lists that begin others": ("cell", repeated("](", "[")),
-    "spaces before nothing": ("numeric", repeated(" ")),
-    "dollars and spaces": ("numeric", repeated("$ ")),
-    "a question's letter and spaces": ("contains", repeated(" ", "Q", "x")),
-    "a choice in Chinese and spaces": ("contains", repeated(" ", "选", ".")),
-    "numbers and dashes after the word confidence": ("confidence", repeated("11-", "confidence ")),
-    "numbers and dashes before a colon in brackets": ("confidence", repeated("1-1 ", "confidence (", ":")),
-    "results, and lines without a number": ("numeric", joined("2*3=7\n", "a1\n")),
-    "results, and a line of other numbers": ("numeric", joined("2*3=7\n", "1 ")),
-    "digits and commas": ("numeric", repeated("1,")),
-    "marks without an answer": ("choice", repeated("Answer: .\n")),
-    "an option that is denied": ("choice", repeated("not red car ")),
+    name: (door, repeated(*units, before=before, after=after))
+    for name, door, units, before, after in cases("worst_texts")
 }
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 from conftest import ARITHMETIC, ROOT, cases, program
-from dry_run import called, snakemake
+from dry_run import called
 
 from orce import __main__ as steps
 from orce import tasks
@@ -77,16 +77,6 @@ def test_a_wrong_signature_or_value_is_told_with_the_configuration(kind, text, m
         check(configured(kind))
 
 
-@pytest.mark.parametrize("kind", ["prompted", "measured"])
-def test_the_dry_run_says_so_in_one_line(kind, folder):
-    own(kind, next(text for one, text, _ in WRONG[1:] if one == kind))
-    (folder / "over.yaml").write_text(yaml.safe_dump({"methods": {"mine": "my/x.py"}}))
-    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    code, said = snakemake(folder, "--snakefile", ROOT / "Snakefile", "--configfile", "over.yaml")
-    assert code != 0 and "Traceback" not in said
-    assert len([line for line in said.splitlines() if "my/x.py: " in line and "expected" in line]) == 1, said
-
-
 def test_any_names_defaults_and_stars_are_right_where_the_call_is():
     for text in ("def state(a, b, c): ...", "def state(*all): ...", "def state(a, b, c, d=1): ...", "state = max"):
         own("sampled", text)
@@ -94,44 +84,9 @@ def test_any_names_defaults_and_stars_are_right_where_the_call_is():
         check(configured("sampled"))
 
 
-def asking(path: str, task: str = ARITHMETIC) -> dict:
-    """Settings of elicit for a model that is not there: whoever gets as far as loading it hears of it."""
-    model = {"source": {"path": "gone"}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    return {"label": "x", "task": task, "method": "mine", "module": path, "options": {"max_tokens": 8, "shots": None},
-            "seed": 1, "model": model, "engine": "transformers"}  # fmt: skip
-
-
-def arguments(stage: str, path: str) -> tuple[dict, str]:
-    """(settings, further words) of a stage that runs the module."""
-    given = asking(path)
-    named = {key: given[key] for key in ("label", "task", "method", "module", "seed", "model")}
-    if stage == "derive":
-        return {}, f"--task {ARITHMETIC} --method {path} --prompts p.jsonl --samples x.jsonl"
-    if stage == "elicit":
-        return given, "--prompts p.jsonl --samples x.jsonl"
-    if stage == "fit":
-        options = {key: named[key] for key in ("label", "task", "module")} | {"method": "y+x", "below": ["y"]}
-        fit = "--fit-on test=q.jsonl --fit-confidences c.jsonl --fit fit.json"
-        return options, f"{fit} --prompts p.jsonl --confidences c.jsonl"
-    if stage == "pairs":
-        how = {"reward": "mine", "reference": "stated", "leave_one_out": False}
-        options = {key: named[key] for key in ("label", "task", "module", "seed")} | how
-        return options, "--surrogate s.csv --prompts rl=p.jsonl --candidates d.jsonl --manifest m.json"
-    if stage == "sample":
-        asked = {
-            "samples": 2,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "max_tokens": 4,
-            "shots": None,
-            "engine": "transformers",
-        }
-        return {key: named[key] for key in ("label", "seed", "model")} | asked | {
-            "task": path
-        }, "--prompts test=p.jsonl"
-    training = {key: PAPER["training"][key] for key in ("method", "lora", "checkpointing", "save_steps")}
-    options = named | {"training": training, "stage": {}}
-    return options, "--surrogate s.csv --prompts rl=p.jsonl"
+# {stage: (settings, further words)} of the stages that run a module, for a model that is not there:
+# whoever gets as far as loading it hears of it.
+STAGES = {stage: (settings, words) for stage, settings, words in cases("own_modules_stages")}
 
 
 def inputs() -> None:
@@ -158,9 +113,11 @@ QUESTION = f"for question {EXAMPLES[0]['id']!r}"
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_what_a_function_returns_or_raises_is_told_before_a_model_is_loaded(stage, kind, text, parts):
     inputs()
-    settings, more = arguments(stage, own(kind, text))
-    words = [stage, *(["--settings", json.dumps(settings)] if settings else []), *more.split(), "--out", "out"]
-    code, said = called(steps.main, words)
+    own(kind, text)
+    settings, more = STAGES[stage]
+    words = [stage, *(["--settings", json.dumps(settings)] if settings else []), *more.split()]
+    words = [word.replace("ARITHMETIC", ARITHMETIC) for word in words]
+    code, said = called(steps.main, [*words, "--out", "out"])
     assert code == 2 and "Traceback" not in said, said
     (told,) = [line for line in said.splitlines() if line.startswith("orce ")]
     assert "gone" not in told
@@ -180,7 +137,8 @@ class Says:
      r"my/x.py read\(\): returned 65.0 for the text 'I am 65% sure'; expected confidence"),
 ])  # fmt: skip
 def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind, text, greedy, said):
-    settings = elicit.ElicitSettings(**asking(own(kind, text)))
+    own(kind, text)
+    settings = elicit.ElicitSettings(**STAGES["elicit"][0] | {"task": ARITHMETIC})
     with pytest.raises(BadInput, match=said):
         elicit.Elicitation(settings).elicit([(example, greedy) for example in EXAMPLES], Says())
 

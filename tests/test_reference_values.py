@@ -72,7 +72,6 @@ def test_token_probabilities_and_rouge_are_uqlms_and_lm_polygraphs():
     assert -math.log(measured("likelihood", logprobs=logprobs)) == pytest.approx(0.5031327090993023, abs=1e-12)
     assert -math.log(measured("min_likelihood", logprobs=logprobs)) == pytest.approx(1.6094379124341003, abs=1e-12)
     # lm-polygraph 0.7.0, MaximumSequenceProbability: minus the sum of log p
-    logprobs = [math.log(p) for p in (0.9, 0.2, 0.75, 0.99)]
     found = -math.log(measured("sequence_probability", logprobs=logprobs))
     assert found == pytest.approx(2.0125308363972012, abs=1e-12)
     # rouge-score 0.1.2, RougeScorer(["rougeL"], use_stemmer=False), as in lm-polygraph 0.7.0 but for its stemmer.
@@ -238,38 +237,25 @@ def test_the_definitions_agree_where_there_are_no_ties(peers):
 
 
 @pytest.mark.slow
-def test_ties_are_broken_by_row_order_there_which_flatters_a_constant_confidence(peers):
-    confidence, correct = [0.9, 0.5, 0.5], [1, 1, 0]
-    swapped = [1, 0, 1]
-    assert aurc(confidence, correct) == aurc(confidence, swapped) == pytest.approx((0 + 1 / 4 + 1 / 3) / 3)
-    assert peers.lm_polygraph(confidence, correct) == pytest.approx((0 + 0 + 1 / 3) / 3)
+def test_elsewhere_theirs_have_the_values_that_the_page_gives(peers):
+    """docs/metrics.md, "Where other code differs"."""
+    confidence, right, swapped = [0.9, 0.5, 0.5], [1, 1, 0], [1, 0, 1]
+    assert aurc(confidence, right) == pytest.approx((0 + 1 / 4 + 1 / 3) / 3)
+    assert aurc(confidence, right) == aurc(confidence, swapped)
+    assert peers.lm_polygraph(confidence, right) == pytest.approx((0 + 0 + 1 / 3) / 3)
     assert peers.lm_polygraph(confidence, swapped) == pytest.approx((0 + 1 / 2 + 1 / 3) / 3)
-    assert peers.torch_uncertainty(confidence, correct) != peers.torch_uncertainty(confidence, swapped)
+    by_trapezoids = peers.torch_uncertainty
+    assert by_trapezoids(confidence, right) != by_trapezoids(confidence, swapped)
     confidence, correct = [0.7] * 14042, [1] * 9057 + [0] * 4985
     assert aurc(confidence, correct) == pytest.approx(4985 / 14042)  # the error rate, 0.355
     assert peers.lm_polygraph(confidence, correct) == pytest.approx(0.072, abs=5e-4)
     assert peers.lm_polygraph(confidence, correct[::-1]) == pytest.approx(0.723, abs=5e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("correct", [0, 1])
-def test_one_item_and_answers_all_alike_have_other_values_there(peers, correct):
-    assert aurc([0.7], [correct]) == 1 - correct
-    assert math.isnan(peers.torch_uncertainty([0.7], [correct]))  # a trapezoid of width 0
-    assert peers.lm_polygraph([0.7], [correct]) == 0.5  # as with all answers alike, below
-    confidence = [0.9, 0.6, 0.3]
-    assert aurc(confidence, [correct] * 3) == 1 - correct
-    assert peers.torch_uncertainty(confidence, [correct] * 3) == pytest.approx(1 - correct)
-    assert peers.lm_polygraph(confidence, [correct] * 3) == 0.5
-
-
-@pytest.mark.slow
-def test_unread_confidences_and_plain_lists_are_something_else_there(peers):
-    confidence, correct = [0.9, math.nan, 0.5, 0.2], [1, 0, 1, 0]
-    with pytest.raises(ValueError, match="confidence has 1 values that are not finite numbers"):
-        aurc(confidence, correct)
-    assert math.isfinite(peers.lm_polygraph(confidence, correct))
-    assert math.isfinite(peers.torch_uncertainty(confidence, correct))
+    for correct in (0, 1):
+        one, alike = ([0.7], [correct]), ([0.9, 0.6, 0.3], [correct] * 3)
+        assert aurc(*one) == aurc(*alike) == 1 - correct
+        assert math.isnan(peers.torch_uncertainty(*one))  # a trapezoid of width 0
+        assert peers.torch_uncertainty(*alike) == pytest.approx(1 - correct)
+        assert peers.lm_polygraph(*one) == peers.lm_polygraph(*alike) == 0.5
     # A wrong answer stated with .1 becomes class 0 predicted with .9, and right.
     confidence, correct = [0.9, 0.6, 0.1], [1, 1, 0]
     assert aurc(confidence, correct) == pytest.approx(1 / 9)

@@ -1,29 +1,26 @@
-"""Who reads what: the commands of a plan, and three rounds of DPO that are run from them and looked at.
+"""Who reads what: the commands of a plan.
 
-The plan is Snakemake's; what each command is to read is written down here and in tests/data/reads.txt, a line each: stage, what it
-makes | its options, all paths below results/. The configuration that is shipped has three rounds.
+The plan is Snakemake's; what each command is to read is written down in tests/data/reads.txt and
+reads_rounds.txt, a line each: stage, what it makes | its options, all paths below results/. The
+configuration that is shipped has three rounds.
 """
 
 import json
-import math
 import re
 import shlex
-from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import dry_run
-import numpy as np
 import pytest
 import yaml
 from conftest import ROOT, own_config
-from plain_models import Plain, losses_of, optimized, preference
-from stages_by_hand import WORDS, lines, write
+from stages_by_hand import WORDS, lines
 
-from orce import tasks
 from orce.__main__ import main
 
-CELL = "results/words/m"
+DATA = ROOT / "tests" / "data"
+REPORTS = ("table", "tables", "figures", "metrics-csv")
 FLAGS = ("from-reference", "keep-reference")
 
 
@@ -58,190 +55,50 @@ def planned(folder: Path, *targets: str) -> list[Command]:
     return found
 
 
-def configured(folder: Path, model: str, **sections) -> dict:
-    """A configuration of one cell whose confidence LLMs are aligned in three rounds under two rewards."""
-    splits = {"sft": {"from": "train", "size": 5}, "rl": {"from": "train", "size": 6}, "test": {"from": "test"}}
-    config = own_config(
-        "words", {"task": WORDS, "source": {}, "splits": splits}, {"m": {"label": "M", "source": {"path": model}}},
-        ["sft", "orce", "orce-sayself"], **sections,
-    )  # fmt: skip
-    assert config["dpo"]["rounds"] == 3, "as shipped"
-    (folder / "config.yaml").write_text(yaml.safe_dump(config))
-    return config
+def line(command: Command) -> str:
+    """A command as in reads.txt."""
+    outputs = ("out", "manifest", "extra", "fit")
+    options = sorted(item for item in command.options.items() if item[0] not in outputs)
+    told = "; ".join(" ".join([name, *words]) for name, words in options)
+    shown = f"{command.stage} {command.options['out'][0]} | {told}"
+    return shown.replace("results/", "").replace(WORDS, "TASK")
 
 
-ROUNDS = [  # a round of a reward: its folder, what its candidates come from and its training starts at, and what it makes
-    (reward, number, folder, start, out)
-    for reward, last in (("sc", "dpo"), ("sayself", "dpo-sayself"))
-    for number, folder, start, out in (
-        (1, "", "sft", f"round2/{reward}/start"),
-        (2, f"round2/{reward}/", f"round2/{reward}/start", f"round3/{reward}/start"),
-        (3, f"round3/{reward}/", f"round3/{reward}/start", last),
-    )
-]
-ALIGNED = [f"{CELL}/{method}/metrics.json" for method in ("orce", "orce-sayself")]
+ALIGNED = [f"results/words/m/{method}/metrics.json" for method in ("orce", "orce-sayself")]
+JUDGING = ("sft", "candidates", "pairs", "dpo", "state")
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_each_reward_goes_on_from_its_own_round_before_and_the_reference_stays_the_warm_start(folder, dtype):
-    config = configured(folder, str(folder))
-    (folder / "config.yaml").write_text(yaml.safe_dump(config | {"dtype": dtype}))
-    kept = {"keep-reference": []} if dtype == "bfloat16" else {}
-    made = {command.options["out"][0]: command for command in planned(folder, *ALIGNED)}
-    frozen, kappa = ["results/words/prompts/rl.jsonl"], [f"{CELL}/surrogate.csv"]
-    for reward, number, place, start, out in ROUNDS:
-        candidates = made[f"{CELL}/{place}candidates.jsonl"]
-        assert candidates.stage == "candidates"
-        assert candidates.options == {
-            "surrogate": kappa, "prompts": frozen, "weights": [f"{CELL}/{start}"],
-            "out": [f"{CELL}/{place}candidates.jsonl"],
-        } | (kept if number == 1 else {})  # fmt: skip
-        pairs = made[f"{CELL}/{place}pairs/{reward}.jsonl"]
-        assert (pairs.stage, pairs.settings["reward"], pairs.settings["module"]) == ("pairs", reward, reward)
-        assert (
-            pairs.options["candidates"] == [f"{CELL}/{place}candidates.jsonl"] and pairs.options["surrogate"] == kappa
-        )
-        assert pairs.options["prompts"] == frozen
-        assert ("from-reference" in pairs.options) == (number == 1), (
-            "the later ones come from another model than the reference"
-        )
-        first = [f"{CELL}/candidates.jsonl"] if kept and number > 1 else None
-        assert pairs.options.get("reference") == first, "which the first ones keep, in other arithmetic than float32"
-        dpo = made[f"{CELL}/{out}"]
-        assert dpo.stage == "dpo"
-        assert dpo.options == {
-            "pairs": [f"{CELL}/{place}pairs/{reward}.jsonl"], "sft": [f"{CELL}/sft"],
-            "start": [f"{CELL}/{start}"], "out": [f"{CELL}/{out}"],
-        }  # fmt: skip
-    for method, weights in (("orce", "dpo"), ("orce-sayself", "dpo-sayself")):
-        assert made[f"{CELL}/{method}/confidences.jsonl"].options["weights"] == [f"{CELL}/{weights}"]
-    kinds = Counter(command.stage for command in made.values())
-    assert (kinds["candidates"], kinds["pairs"], kinds["dpo"], kinds["sft"]) == (5, 6, 6, 1), (
-        "round 1 is sampled once for both"
-    )
-
-
-SAMPLES = 4  # of each question; of question i the first i % 5 are right
-
-
-@pytest.fixture(scope="module")
-def aligned(small, tmp_path_factory) -> Path:
-    """The folder of a run of both rewards, by the commands of its plan."""
-    root, words = tmp_path_factory.mktemp("rounds"), tasks.get(WORDS)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(root)
-        questions = [*enumerate(words.load({}, "train")), *enumerate(words.load({}, "test"))]
-        write("answers.jsonl", [
-            {"id": question["id"], "answers": [question["reference"][0] if n < i % 5 else "yak" for n in range(SAMPLES)]}
-            for i, question in questions
-        ])  # fmt: skip
-        configured(
-            root, small, answers={"path": "answers.jsonl"}, confidence={"candidates": 8, "temperature": 3.0},
-            sft={"learning_rate": 0.01, "epochs": 6, "batch_size": 5},
-            dpo={"learning_rate": 0.02, "epochs": 4, "batch_size": 8, "beta": 0.5},
-            training={"lora": {"r": 4, "alpha": 8, "dropout": 0.0, "target_modules": ["q_proj", "down_proj"], "last_layers": None}},
-        )  # fmt: skip
-        for command in planned(root, *ALIGNED):
-            assert main(command.words) == 0, command
-    return root
-
-
-def percents(turns: list[dict]) -> int:
-    return int(turns[0]["content"].removeprefix("Confidence: "))
-
-
-@pytest.mark.parametrize(("reward", "number", "place", "start", "out"), ROUNDS)
-def test_a_round_has_candidates_of_the_round_before_and_trains_on_from_it_beside_the_warm_start(
-    aligned, small, monkeypatch, reward, number, place, start, out
-):
-    monkeypatch.chdir(aligned / CELL)
-    assert lines("pairs/sc.jsonl") != lines("pairs/sayself.jsonl"), "or one reward could not be told from the other"
-    candidates, pairs = lines(f"{place}candidates.jsonl"), lines(f"{place}pairs/{reward}.jsonl")
-    policy, reference = Plain(small, start), Plain(small, "sft")
-    prompts = {pair["id"]: pair["prompt"][0]["content"] for pair in pairs}
-    for row in candidates:
-        if row["id"] in prompts:
-            logprobs = policy.distribution(prompts[row["id"]])
-            likely = np.flatnonzero(logprobs > logprobs.max() - math.log(100))
-            assert np.array(row["logprobs"])[likely] == pytest.approx(logprobs[likely], abs=2e-3)
-            if number > 1:
-                assert np.abs(reference.distribution(prompts[row["id"]]) - logprobs).max() > 0.02
-    drawn = {row["id"]: {round(100 * value) for value in row["confidences"]} for row in candidates}
-    compared = [(prompts[pair["id"]], percents(pair["chosen"]), percents(pair["rejected"])) for pair in pairs]
-    assert 1 < len(pairs) <= 6 == len(candidates)
-    for pair, (_, chosen, rejected) in zip(pairs, compared, strict=True):
-        assert {chosen, rejected} <= drawn[pair["id"]] and ("ref_chosen_logps" in pair) == (number == 1)
-    trained = Plain(small, start, trained=True)
-    # Four steps on all pairs: one of warm-up, three of a cosine.
-    rates = [0.0, 0.02, 0.015, 0.005]
-    expected = optimized(trained, preference(trained, reference, compared, 0.5), 4, rates.__getitem__)
-    assert losses_of(out) == pytest.approx(expected, abs=1e-4)
-    assert (expected[0] == pytest.approx(math.log(2), abs=1e-5)) == (number == 1)
-
-
-# Other data sets, models and methods
+    """But in float32 the first candidates keep what the reference says, which later pairs read."""
+    splits = {"sft": {"from": "train", "size": 5}, "rl": {"from": "train", "size": 6}}
+    spec = {"task": WORDS, "source": {}, "splits": splits | {"test": {"from": "test"}}}
+    models = {"m": {"label": "M", "source": {"path": "."}}}
+    config = own_config("words", spec, models, ["sft", "orce", "orce-sayself"]) | {"dtype": dtype}
+    assert config["dpo"]["rounds"] == 3, "as shipped"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    expected = (DATA / "reads_rounds.txt").read_text()
+    if dtype == "float32":
+        expected = re.sub(r"(keep-reference|reference \S+); ", "", expected)
+    made = [line(command) for command in planned(folder, *ALIGNED) if command.stage in JUDGING]
+    assert sorted(made) == sorted(expected.splitlines())
 
 
 @pytest.fixture(scope="module")
 def wide(tmp_path_factory) -> tuple[Path, dict, list[Command]]:
     """(folder, configuration, plan) of a cell with most kinds of methods, a data set to fit on, one out of domain, a transfer, a grid."""
     root = tmp_path_factory.mktemp("wide")
-    splits = {name: {"from": "train", "size": size} for name, size in (("sft", 5), ("rl", 6), ("validation", 2))}
-    judged = {"task": WORDS, "source": {}, "confidence_from": "words"}
-    rows = ["vanilla", "consistency", "cot", "conftuner", "sft", "orce-nrd", "sft+platt", "mix", "probe", "p_ik", "probe_judge",
-            "p_true", "weighted_semantic_entropy", "linguistic"]  # fmt: skip
-    spec = {"task": WORDS, "source": {}, "splits": splits | {"test": {"from": "test"}}, "calibrate_on": "held"}
-    models = {
-        "m": {"label": "M", "source": {"path": str(root)}},
-        "n": {"label": "N", "source": {"model": "m"}, "trains": False},
-    }
-    mix = {"of": ["likelihood", "agreement"], "fit": "logistic"}
-    config = own_config("words", spec, models, rows, methods={"mix": mix}, dpo={"rounds": 1})
-    config["seed"] = 5
-    config["datasets"] |= {
-        "held": judged | {"splits": {"test": {"from": "train", "size": 2}}},
-        "far": judged | {"splits": {"test": {"from": "test", "size": 4}}},
-    }
-    far = {"kind": "main", "dataset": "far", "models": ["m"], "methods": ["orce", "probe", "conftuner"]}
-    moved = {
-        "kind": "transfer",
-        "dataset": "words",
-        "source": "m",
-        "models": ["n"],
-        "methods": ["vanilla", "sft", "orce"],
-    }
-    config["tables"] |= {
-        "far": far,
-        "moved": moved,
-        "short": {"kind": "main", "dataset": "words", "models": ["m"], "methods": {"sft": "Short"}},
-    }
-    config["paper_tables"] = ["words", "far", "moved", "short"]
-    config["tune"] = {"beta": [0.1, 0.3], "learning_rate": [0.001], "epochs": [2], "metric": "brier"}
+    text = (DATA / "wide.yaml").read_text().replace("TASK", WORDS).replace("FOLDER", str(root))
+    wide = yaml.safe_load(text)
+    sections = {name: wide.pop(name) for name in ("methods", "dpo")}
+    config = own_config("words", {}, {}, [], **sections) | wide
     (root / "config.yaml").write_text(yaml.safe_dump(config))
-    return (
-        root,
-        config,
-        [
-            *planned(root, "all"),
-            *(command for command in planned(root, "tune") if "tune" in str(command.options["out"])),
-        ],
-    )
-
-
-REPORTS = ("table", "tables", "figures", "metrics-csv")
-
-
-def line(command: Command) -> str:
-    """A command as in reads.txt."""
-    options = sorted(
-        (name, words) for name, words in command.options.items() if name not in ("out", "manifest", "extra", "fit")
-    )
-    told = "; ".join(" ".join([name, *words]) for name, words in options)
-    return f"{command.stage} {command.options['out'][0]} | {told}".replace("results/", "").replace(WORDS, "TASK")
+    tuning = [command for command in planned(root, "tune") if "tune" in str(command.options["out"])]
+    return root, config, planned(root, "all") + tuning
 
 
 def test_each_stage_reads_what_the_method_needs_and_nothing_else(wide):
-    expected = (ROOT / "tests" / "data" / "reads.txt").read_text().splitlines()
+    expected = (DATA / "reads.txt").read_text().splitlines()
     assert sorted(line(command) for command in wide[2] if command.stage not in REPORTS) == sorted(expected)
 
 
@@ -253,29 +110,21 @@ def test_splits_that_are_trained_on_share_no_question_with_one_that_is_tested_on
         if command.stage == "prompts":
             assert main(command.words) == 0
             (path,) = command.options["out"]
-            ids[path.removeprefix("results/").replace("/prompts/", " ").removesuffix(".jsonl")] = {
-                row["id"] for row in lines(path)
-            }
-    sizes = {name: len(some) for name, some in ids.items()}
-    assert sizes == {
-        "words sft": 5,
-        "words rl": 6,
-        "words validation": 2,
-        "words test": 6,
-        "held test": 2,
-        "far test": 4,
-    }
-    train = [ids["words sft"], ids["words rl"], ids["words validation"]]
-    assert len(set.union(*train)) == 13
+            split = path.removeprefix("results/").replace("/prompts/", " ").removesuffix(".jsonl")
+            ids[split] = {row["id"] for row in lines(path)}
+    trained = {"words sft": 5, "words rl": 6, "words validation": 2}
+    sizes = trained | {"words test": 6, "held test": 2, "far test": 4}
+    assert {name: len(some) for name, some in ids.items()} == sizes
+    assert len(set.union(*(ids[name] for name in trained))) == 13
     # The set to fit on is cut from the source split that the judges are trained on.
-    assert len(set.union(ids["words sft"], ids["words rl"], ids["held test"])) == 13 and ids["held test"] <= {
-        f"n{i:02}" for i in range(16)
-    }
+    assert len(ids["words sft"] | ids["words rl"] | ids["held test"]) == 13
+    assert ids["held test"] <= {f"n{i:02}" for i in range(16)}
     assert ids["far test"] < ids["words test"] == {f"t{i}" for i in range(6)}
 
 
 def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide):
     _, config, plan = wide
+    source = {key: config["models"]["m"][key] for key in ("source", "template_kwargs")}
     given = {line(command).split(" | ")[0]: command.settings for command in plan}
 
     def same(stage: str, section: dict, *keys: str) -> None:
@@ -289,13 +138,17 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
     assert given[tuned]["stage"] == given["dpo words/m/dpo"]["stage"] | point
     # A method's own training has its own optimisation, which differs from the warm start's.
     assert given["train words/m/conftuner"]["stage"] == config["methods"]["conftuner"]
-    assert all(
-        config["sft"][key] != config["methods"]["conftuner"][key] for key in ("epochs", "batch_size", "scheduler")
-    )
+    for key in ("epochs", "batch_size", "scheduler"):
+        assert config["sft"][key] != config["methods"]["conftuner"][key]
     trainings = [settings for name, settings in given.items() if name.split()[0] in ("sft", "train", "dpo")]
     assert len(trainings) == 6
+    # The prompt of training and evaluation is one: the model's chat template is among its settings.
+    judging = re.compile(r"(sft|train|dpo|candidates|state) (words/m|held|far)/")
+    judges = [settings["model"] for name, settings in given.items() if judging.match(name)]
+    assert len(judges) == 6 + 1 + 9
+    assert all(model == judges[0] and model.items() >= source.items() for model in judges)
     for settings in trainings:
-        assert settings["seed"] == 5 and settings["model"]["source"] == config["models"]["m"]["source"]
+        assert settings["seed"] == 5
         assert settings["training"]["lora"] == config["training"]["lora"]
         assert settings["training"]["method"] == config["training"]["method"]
     for cell in ("words/m", "words/n", "held/m", "far/m"):
@@ -303,14 +156,9 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
         assert given[f"sample {cell}/samples.jsonl"]["seed"] == 5
     same("candidates words/m/candidates.jsonl", config["confidence"], "candidates", "temperature")
     for reward in ("sc", "nrd"):
-        same(
-            f"pairs words/m/pairs/{reward}.jsonl",
-            config["dpo"] | {"reward": reward},
-            "reference",
-            "leave_one_out",
-            "accept",
-            "reward",
-        )
+        chosen = config["dpo"] | {"reward": reward, "module": reward}
+        keys = ("reference", "leave_one_out", "accept", "reward", "module")
+        same(f"pairs words/m/pairs/{reward}.jsonl", chosen, *keys)
     assert given["elicit words/m/cot/confidences.jsonl"]["options"] == config["methods"]["cot"] | {"shots": None}
     for name, settings in given.items():
         if name.startswith("evaluate"):
@@ -323,15 +171,10 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
     }  # fmt: skip
     assert given["fit words/m/sft+platt/confidences.jsonl"]["module"] == "platt"
     assert given["fit words/m/mix/confidences.jsonl"]["combination"] == "logistic"
-    scored = {
-        name: given[f"likelihoods words/m/{name}.jsonl"].get("scored", "greedy")
-        for name in ("likelihoods", "sample_likelihoods")
-    }
-    assert scored == {"likelihoods": "greedy", "sample_likelihoods": "samples"}
-    assert [given[f"states words/m/states/{of}.jsonl"]["model_read"] for of in ("answers", "judge")] == [
-        "answers",
-        "judge",
-    ]
+    assert given["likelihoods words/m/likelihoods.jsonl"].get("scored", "greedy") == "greedy"
+    assert given["likelihoods words/m/sample_likelihoods.jsonl"]["scored"] == "samples"
+    for read in ("answers", "judge"):
+        assert given[f"states words/m/states/{read}.jsonl"]["model_read"] == read
 
 
 def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_first(wide):
@@ -346,8 +189,6 @@ def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_
             ("far/m", ["orce", "probe", "conftuner"]), ("words/n", ["vanilla", "sft-from-m", "orce-from-m"]),
         ) for method in methods
     )]  # fmt: skip
-    pictured = {
-        cell["dataset"] + "/" + cell["model"]: dict(cell["methods"]) for cell in reports["figures"].settings["cells"]
-    }
-    assert {cell: len(rows) for cell, rows in pictured.items()} == {"words/m": 14, "far/m": 3, "words/n": 3}
-    assert reports["figures"].settings["reward"]["dataset"] == "words"
+    cells = reports["figures"].settings["cells"]
+    pictured = {f"{cell['dataset']}/{cell['model']}": len(dict(cell["methods"])) for cell in cells}
+    assert pictured == {"words/m": 14, "far/m": 3, "words/n": 3}

@@ -119,12 +119,8 @@ def test_an_id_in_two_splits_is_shown_in_each_with_its_own_kappa(run):
 def test_the_pairs_of_a_question_are_shown_with_their_reward_and_round(run):
     name = questions("rl")[0]["id"]
     turn = {"role": "assistant"}
-    pair = {
-        "id": name,
-        "prompt": [],
-        "chosen": [turn | {"content": "Confidence: 100"}],
-        "rejected": [turn | {"content": "Confidence: 0"}],
-    }
+    chosen, rejected = ([turn | {"content": f"Confidence: {percent}"}] for percent in (100, 0))
+    pair = {"id": name, "prompt": [], "chosen": chosen, "rejected": rejected}
     store.write(CELL / "pairs" / "sc.jsonl", [pair])
     store.write(CELL / "round2" / "nrd" / "pairs" / "nrd.jsonl", [pair])
     assert lines_of(show(str(CELL), name), "pair") == [

@@ -41,14 +41,8 @@ def measured(folder) -> list[str]:
     for method, values in METHODS.items():
         records = [stated(f"q{i}", right, value) for i, (right, value) in enumerate(zip(RIGHT, values, strict=True))]
         stage("gather", shards=[write("shard.jsonl", records)], out=f"{CELL}/{method}/confidences.jsonl")
-        settings = {
-            "dataset": "words",
-            "model": "m",
-            "method": method,
-            "unparsed_confidence": UNPARSED,
-            "bootstrap": 100,
-            "seed": 1,
-        }
+        settings = {"dataset": "words", "model": "m", "method": method, "bootstrap": 100, "seed": 1}
+        settings["unparsed_confidence"] = UNPARSED
         stage(
             "evaluate", settings, confidences=f"{CELL}/{method}/confidences.jsonl", surrogate="surrogate.csv",
             out=f"{CELL}/{method}/metrics.json", extra=f"{CELL}/{method}/extra.json",
@@ -119,16 +113,13 @@ def test_metrics_csv_has_a_line_for_each_metric_of_each_row_with_the_label_of_it
     for method, label in LABELS.items():
         own = {row["metric"]: row for row in rows if row["method"] == method}
         found, extra = (json.loads(Path(f"{CELL}/{method}/{name}.json").read_text()) for name in ("metrics", "extra"))
-        assert {(row["dataset"], row["model"], row["label"], row["n"]) for row in own.values()} == {
-            ("words", "m", label, "12")
-        }
+        same = {"dataset": "words", "model": "m", "label": label, "n": "12"}
+        assert all(row.items() >= same.items() for row in own.values())
         assert float(own["aurc"]["value"]) == pytest.approx(area(confidences(method), RIGHT))
         assert float(own["spearman"]["value"]) == pytest.approx(stats.spearmanr(confidences(method), RIGHT)[0])
         assert [float(own["aurc"][side]) for side in ("low", "high")] == found["intervals"]["aurc"]
-        assert [float(own["nll"][side]) for side in ("value", "low", "high")] == [
-            extra["nll"],
-            *extra["intervals"]["nll"],
-        ]
+        nll = [float(own["nll"][side]) for side in ("value", "low", "high")]
+        assert nll == [extra["nll"], *extra["intervals"]["nll"]]
         unread = METHODS[method].count(None)
         assert (own["unparsed_answers"]["value"], own["unparsed_confidences"]["value"]) == ("0.0", f"{unread:.1f}")
         assert own["f1"]["value"] == "" and own["f1"]["reason"] == "this task has no F1"

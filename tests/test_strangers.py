@@ -101,22 +101,11 @@ def test_a_bound_that_is_no_number_is_one_line(monkeypatch):
 
 # A title of the window, a cleared screen, the same in C1 controls, a link, a bell, and text that runs from right to left.
 ESCAPES = ["\x1b]0;owned\x07", "\x1b[2J", "\x9b2J", "\x9d8;;http://x\x9c", "\x07\x08\r", "\u202egnp.exe"]
-FORMULAS = [
-    "=cmd|' /C calc'!A0",
-    "+SUM(1)",
-    "-2+3+cmd",
-    "@SUM(A1)",
-    "\t=1+1",
-    "\r=1+1",
-    " =1+1",
-    "＝1+1",
-    "'=1+1",
-    "''@x",
-]
+FORMULAS = ["=cmd|' /C calc'!A0", "+SUM(1)", "-2+3+cmd", "@SUM(A1)"]
+FORMULAS += ["\t=1+1", "\r=1+1", " =1+1", "＝1+1", "'=1+1", "''@x"]
 HARMLESS = ["-5", "+1,200.50", "-3 %", "'-5'", "a=b", "it's", "'quoted'", "5-3", "[1, 2]", ""]
-hostile = st.lists(st.sampled_from([*ESCAPES, *FORMULAS, *HARMLESS, "Paris", " ", "\n"]), min_size=1, max_size=4).map(
-    "".join
-)
+PARTS = st.sampled_from([*ESCAPES, *FORMULAS, *HARMLESS, "Paris", " ", "\n"])
+hostile = st.lists(PARTS, min_size=1, max_size=4).map("".join)
 
 
 def measured(texts: list[str]) -> Table:
@@ -196,12 +185,8 @@ def by_measure(texts: list[str]) -> list[str]:
 
 
 def by_surrogate(texts: list[str]) -> list[str]:
-    rows = [
-        surrogate.Row(
-            id=f"{i}", split="sft", n_correct=1, n_samples=1, kappa=-0.5, answer=text, answer_correct=1, raw=text
-        )
-        for i, text in enumerate(texts)
-    ]
+    same = {"split": "sft", "n_correct": 1, "n_samples": 1, "kappa": -0.5, "answer_correct": 1}
+    rows = [surrogate.Row(id=f"{i}", answer=text, raw=text, **same) for i, text in enumerate(texts)]
     with store.writing("o.csv", {}) as handle:
         surrogate.write_surrogate(handle, rows)
     read = surrogate.read_surrogate("o.csv")

@@ -9,33 +9,15 @@ from stages_by_hand import stage, stated, write
 import orce
 from orce.__main__ import main
 from orce.artefacts import files
-from orce.metrics import summarise, summarise_extra
 
 UNREAD = [{"id": str(i), "answer": "Paris", "confidence": None, "correct": i % 2 == 0} for i in range(20)]
 SOME = [line | {"confidence": 0.5 + 0.02 * i if i % 5 else None} for i, line in enumerate(UNREAD)]
 
 
-def test_a_row_without_a_readable_confidence_has_its_accuracy_and_no_metric_of_the_default():
-    summary = summarise([0.5] * 20, [1, 0] * 10, n_unparsed={"confidence": 20}, n_resamples=20)
-    extra = summarise_extra([0.5] * 20, [1, 0] * 10, 20, unread=20)
-    assert summary["accuracy"] == 0.5 and summary["intervals"]["accuracy"]
-    for values in (summary, extra):
-        of_confidence = [name for name in values["intervals"] if name not in ("accuracy", "f1")]
-        assert len(of_confidence) >= 3
-        for name in of_confidence:
-            value = values[name]
-            assert (value["rho"] if isinstance(value, dict) else value) is None, name
-            assert values["reasons"][name] == "no confidence could be read" and values["intervals"][name] is None
-    assert summarise([0.5] * 20, [1, 0] * 10, n_unparsed={"confidence": 19}, n_resamples=20)["ece"] == 0
-
-
-@pytest.mark.parametrize(
-    ("stated", "says"),
-    [
-        (UNREAD, "cot: 20 of 20 confidences unread: no metrics of confidence"),
-        (SOME, "cot: 4 of 20 confidences unread, which count as the default †"),
-    ],
-)
+@pytest.mark.parametrize(("stated", "says"), [
+    (UNREAD, "cot: 20 of 20 confidences unread: no metrics of confidence"),
+    (SOME, "cot: 4 of 20 confidences unread, which count as the default †"),
+])  # fmt: skip
 def test_compare_says_how_many_were_unread(stated, says, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     read = [line | {"confidence": 0.1 + 0.04 * i} for i, line in enumerate(UNREAD)]
@@ -142,3 +124,10 @@ def test_the_stage_counts_the_unread_on_its_screen_and_in_its_files(lacking, say
     values, more = (json.loads((cell / name).read_text()) for name in ("metrics.json", "extra.json"))
     without_metrics_where_all_are_unread(values, says)
     assert (more["nll"] is None) == (says == ALL_UNREAD)
+    for found in (values, more):
+        of_confidence = found["intervals"].keys() - {"accuracy", "f1"}
+        assert len(of_confidence) >= 3
+        reasons = {found["reasons"].get(name) for name in of_confidence}
+        assert (reasons == {"no confidence could be read"}) == (says == ALL_UNREAD)
+        assert says != ALL_UNREAD or all(found["intervals"][name] is None for name in of_confidence)
+    assert values["intervals"]["accuracy"]

@@ -71,6 +71,16 @@ def training(settings, out):
         sys.exit(explain(error))
 
 
+def killed_half_way(path):
+    """A writer that is killed when it has written a part of its file."""
+    from orce.artefacts import files
+
+    with files.atomic(path) as handle:
+        handle.write("{")
+        handle.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def killed_write(at):
     """A writer that is killed where it would give a file its name."""
     from orce.artefacts import store
@@ -84,6 +94,21 @@ def killed_write(at):
 
     os.replace = replace
     store.write("results/sums/small/samples.jsonl", [{"id": 1}])
+
+
+def loaded(*sources):
+    """Loads models, each from its source, and prints the revision of each or why it is refused."""
+    from orce.errors import BadInput
+    from orce.llm import language_model
+    from orce.settings.stage import Model, from_mapping
+
+    for source in sources:
+        settings = {"source": json.loads(source), "dtype": "float32", "device": "cpu"}
+        try:
+            language_model.load(settings)
+            print(language_model.revision_of(from_mapping(Model, settings)))
+        except BadInput as error:
+            print(error)
 
 
 def progress(every):
