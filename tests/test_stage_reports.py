@@ -171,4 +171,4 @@ def test_each_panel_has_the_mean_confidence_and_the_accuracy_of_the_bins_of_its_
         assert panel.collections[1].get_offsets().tolist() == [pytest.approx(point) for point in expected]
         sizes = panel.collections[1].get_sizes()
         assert np.argmax(sizes) == np.argmax(np.unique(bins, return_counts=True)[1])
-        assert panel.get_title().startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")
+        assert panel.get_title().split("\n")[1].startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")

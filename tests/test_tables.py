@@ -360,8 +360,8 @@ def pages_of(path):
 
 def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_paper(tmp_path, monkeypatch):
     written = build(SPECS, MODELS, all_metrics(), tmp_path, PROVENANCE)
-    expected = {f"{name}.{kind}" for name in (*SPECS, "tables", "comparison") for kind in ("tex", "html")}
-    assert set(written) == expected | {"tables.pdf", "comparison.csv"}
+    expected = {f"{name}.{kind}" for name in (*SPECS, "tables") for kind in ("tex", "html")}
+    assert set(written) == expected | {"tables.pdf", "comparison.csv", "comparison.tex"}
     assert {path.name for path in tmp_path.iterdir()} == set(written), "no temporary file stays behind"
     document = written["tables.tex"].read_text()
     for fact in ("a1b2c3", "0f0f0f", "numpy 2.3.5, torch 2.13.0", r"\input{arithmetic.tex}"):
@@ -369,8 +369,8 @@ def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_
     lines = list(csv.DictReader(written["comparison.csv"].open()))
     assert len(lines) == 490 and {line["verdict"] for line in lines} == {"not run"}
     assert "None of the paper's 490 values was run" in document and r"\input{comparison.tex}" not in document
-    for kind in ("tex", "html"):
-        page = written[f"comparison.{kind}"].read_text()
+    for name in ("comparison.tex", "tables.html"):
+        page = written[name].read_text()
         assert "None of the paper" in page and "not run" not in page, "one sentence, and not 490 lines"
     monkeypatch.setattr(tables.provenance, "commit", lambda: None)
     settings = layout.Tables(tables={}, order=[], models={}, tasks={})

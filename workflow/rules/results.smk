@@ -62,12 +62,6 @@ rule tables:
         "paper_tables/comparison.tex",
         shown("paper_tables/tables.html", "table", "Tables", table="tables"),
         shown(
-            "paper_tables/comparison.html",
-            "comparison",
-            "Comparison with the paper",
-            **{"every published value": "html"},
-        ),
-        shown(
             "paper_tables/comparison.csv",
             "comparison",
             "Comparison with the paper",

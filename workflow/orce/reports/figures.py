@@ -159,7 +159,7 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     """One panel per method: a circle per bin, its area the number of items, with a line to the
     diagonal and a thin one for the 95 % interval of its accuracy (Wilson, 1927).
 
-    Above it the method in bold, its ECE, then its caveats; all titles are as high as the highest.
+    Above it the method, its ECE, then its caveats.
     """
     rows = -(-len(series) // PER_ROW)
     figure = Figure(figsize=(PAGE, rows * ROW_HEIGHT + LEGEND_HEIGHT))
@@ -167,10 +167,8 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     columns = min(PER_ROW, len(series))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    captions = [_caption(curve.stated) for curve in series]
-    height = max(map(len, captions))
-    for panel, curve, caption in zip(panels, series, captions, strict=False):
-        _write_title(panel, curve.label, caption, height)
+    for panel, curve in zip(panels, series, strict=False):
+        panel.set_title("\n".join([curve.label, *_caption(curve.stated)]))
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
@@ -184,25 +182,6 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     n = max((len(curve.stated.ids) for curve in series if curve.stated), default=0)
     figure.legend(handles=_legend_of_bins(n), loc="outside lower center", ncols=6)
     return figure
-
-
-def _write_title(panel, label: str, caption: list[str], height: int) -> None:
-    """The label in bold above the lines of a caption, and both above a panel. height: the lines of
-    the highest caption.
-    """
-    text = "\n".join(caption + [""] * (height - len(caption)))
-    panel.set_title(text, fontsize=7, color=QUIET, pad=2, linespacing=1.1)
-    panel.annotate(
-        label,
-        (0.5, 1),
-        xycoords="axes fraction",
-        xytext=(0, 3 + 7.7 * height),
-        textcoords="offset points",
-        ha="center",
-        va="bottom",
-        fontsize=8,
-        fontweight="bold",
-    )
 
 
 def _draw_bins(panel, stated: Stated, color: str) -> None:
@@ -254,7 +233,7 @@ def wilson_intervals(right: np.ndarray, count: np.ndarray) -> np.ndarray:
 def _caption(stated: Stated | None) -> list[str]:
     """The ECE of a method and its caveats, in lines as wide as its panel."""
     if stated is None:
-        return [""]
+        return []
     n = len(stated.ids)
     both = (stated.confidence, stated.correct)
     caveats = []
@@ -326,10 +305,6 @@ def _draw_curve(axes, curve: Series, stated: Stated, number: int, is_other: bool
     aurc = metrics.aurc(stated.confidence, stated.correct)
     unread = f" ({stated.unread} unread)" if stated.unread else ""
     label = f"{curve.label}{OTHER * is_other} {aurc:.3f}{unread}"
-    # Markers of different methods are at different coverages, so that no curve hides another's.
-    n = len(stated.ids)
-    at = n * (np.arange(4) + 0.35 + 0.08 * number) / 4
-    at = np.unique(at.astype(int).clip(0, n - 1)).tolist()
     axes.plot(
         *metrics.risk_coverage_curve(stated.confidence, stated.correct),
         color=color,
@@ -337,7 +312,8 @@ def _draw_curve(axes, curve: Series, stated: Stated, number: int, is_other: bool
         label=label,
         zorder=3 if curve.method.startswith("orce") else 2,
         marker=marker,
-        markevery=at,
+        # at different coverages, so that no curve hides another's
+        markevery=(0.02 * number % 0.25, 0.25),
         markersize=3.8,
         markeredgewidth=0,
     )

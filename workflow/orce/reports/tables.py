@@ -148,13 +148,9 @@ def build_document(content: Content, out_dir: str | Path) -> dict[str, Path]:
     # Of a run with none of the paper's cells the summary says all: not 490 lines "not run".
     shown = compared if comparison.in_this_run(compared) else []
     document = {"tables": [*content.tables.values()], "facts": content.facts, "summary": summary}
-    by_table = []
-    for name, values in groupby(shown, key=lambda value: value.table):
-        by_table.append((name, list(values)))
     printed = comparison.in_tables(shown)
     texts = {
         "comparison.tex": render_template("comparison.tex.j2", tables=printed, summary=summary),
-        "comparison.html": render_template("comparison.html.j2", tables=by_table, summary=summary),
         "comparison.csv": comparison.to_csv(compared),
         "tables.tex": render_template(
             "tables.tex.j2", names=[*content.tables], compared=shown, **document
