@@ -22,8 +22,9 @@ import dry_run
 import families
 import jinja2
 import pytest
+import small_matrix
 import yaml
-from conftest import ARITHMETIC, ROOT, cases, typed
+from conftest import ROOT, cases, on_cpu, program, sample_words, typed
 from test_linear import within
 from test_tables import compiled, metrics, pages_of
 from transformers import AutoTokenizer
@@ -48,20 +49,16 @@ from orce.stages.figures import REPORTED
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
 CASES = cases("hostile_labels")
-PRINTED = {
-    one["name"]: (one["printed"], one["latex"]) for one in CASES if "printed" in one
-}  # latex: pdflatex has its letters
+# latex: pdflatex has its letters
+PRINTED = {one["name"]: (one["printed"], one["latex"]) for one in CASES if "printed" in one}
 REFUSED = {one["name"]: one for one in CASES if "key" in one}
 
 
-def test_there_are_enough_of_them():
-    assert len(PRINTED) + len(REFUSED) >= 30
-
-
 @pytest.mark.parametrize("name", REFUSED)
-def test_refused_before_anything_runs(name, tmp_path, monkeypatch, capfd):
+def test_a_harmful_label_or_name_is_refused_before_anything_runs(name, tmp_path, monkeypatch, capfd):
     case = REFUSED[name]
-    value = case["value"] if "value" in case else PAPER[case["copy_of"].split("/")[0]][case["copy_of"].split("/")[1]]
+    section, _, name = case.get("copy_of", "").partition("/")
+    value = case["value"] if "value" in case else PAPER[section][name]
     for part in reversed(case["key"].split("/")):
         value = {part.replace("~", "/"): value}
     monkeypatch.chdir(tmp_path)
@@ -90,7 +87,7 @@ def run(tmp_path, monkeypatch):
             store.write_object(path, metrics() | {"provenance": record})
         for step in ("table", "tables"):
             assert main([step, "--settings", options, "--metrics", *paths, "--out", "paper_tables"]) == 0
-        return tmp_path / "paper_tables", config
+        return tmp_path / "paper_tables"
 
     return tables
 
@@ -100,7 +97,7 @@ def run(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", PRINTED)
 def test_printed_as_it_is_written(name, run, tmp_path):
     label, latex = PRINTED[name]
-    folder, _ = run(label)
+    folder = run(label)
     for page in ("mine.html", "tables.html"):
         text = (folder / page).read_text()
         assert html.escape(label, quote=True).replace("&#x27;", "&#39;").replace("&quot;", "&#34;") in text
@@ -111,7 +108,7 @@ def test_printed_as_it_is_written(name, run, tmp_path):
         signs_are_in(compiled(folder), label)
     for character in {*figures.drawable(label)} - {*label}:
         assert character in "[]U+0123456789ABCDEF"
-    assert [path for path in tmp_path.rglob("*pwned*")] == []
+    assert [*tmp_path.rglob("*pwned*")] == []
 
 
 def signs_are_in(pdf, label):
@@ -122,7 +119,7 @@ def signs_are_in(pdf, label):
 
 @pytest.mark.needs("poppler")
 def test_a_character_that_no_font_has_is_its_code_point(run):
-    folder, _ = run("\U00016a38 a")
+    folder = run("\U00016a38 a")
     assert "[U+16A38]" in "".join(pages_of(folder / "tables.pdf"))
 
 
@@ -165,7 +162,6 @@ def test_a_picture_draws_it_literally(name):
 
 
 EVIL = "from pathlib import Path\nPath({mark!r}).touch()\nfrom transformers import {name} as Evil\n"
-PAIRS = [{"question": "What is 2 + 2?", "answer": "4"}]
 
 
 @pytest.fixture
@@ -190,12 +186,6 @@ def own_class(model, mark, known):
     change(model / "config.json", auto_map=classes, **({} if known else {"model_type": "evil"}))
 
 
-def own_tokenizer(model, mark):
-    (model / "evil.py").write_text(EVIL.format(mark=str(mark), name="PreTrainedTokenizerFast"))
-    evil = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
-    change(model / "tokenizer_config.json", auto_map=evil, tokenizer_class="Evil")
-
-
 class Bomb:
     def __init__(self, mark):
         self.mark = mark
@@ -204,17 +194,12 @@ class Bomb:
         return Path.touch, (self.mark,)
 
 
-def sample(folder: Path, *more) -> list[str]:
+def sample(folder: Path) -> list[str]:
     """The command `orce sample` with the model in `folder`/model."""
     asked = {"id": "a", "question": "2 * 2", "context": None, "choices": None, "reference": "4"}
     files.write_jsonl(folder / "sft.jsonl", [asked])
-    settings = {
-        "label": "sample", "task": ARITHMETIC, "shots": None, "seed": 1, "engine": "transformers", "samples": 1,
-        "temperature": 1.0, "top_p": 1.0, "max_tokens": 1,
-        "model": {"source": {"path": str(folder / "model")}, "dtype": "float32", "device": "cpu", "template_kwargs": {}},
-    }  # fmt: skip
-    prompts = f"sft={folder / 'sft.jsonl'}"
-    return ["sample", "--settings", json.dumps(settings), "--prompts", prompts, "--out", str(folder / "samples.jsonl")]
+    model = on_cpu(path=folder / "model")
+    return sample_words(model, "transformers", folder / "sft.jsonl", folder / "samples.jsonl")
 
 
 @pytest.mark.slow
@@ -231,41 +216,45 @@ def test_a_folder_with_code_is_refused_and_the_terminal_is_not_asked(model, mark
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
+def test_of_a_known_model_the_class_of_transformers_is_used(model, mark, tmp_path):
+    own_class(model, mark, known=True)
+    generating = model / "custom_generate" / "generate.py"
+    generating.parent.mkdir()
+    generating.write_text(EVIL.format(mark=str(mark), name="LlamaConfig"))
+    assert main(sample(tmp_path)) == 0
+    assert not mark.exists()
+
+
+def own_tokenizer(model, mark):
+    (model / "evil.py").write_text(EVIL.format(mark=str(mark), name="PreTrainedTokenizerFast"))
+    evil = {"AutoTokenizer": ["evil.Evil", "evil.Evil"]}
+    change(model / "tokenizer_config.json", auto_map=evil, tokenizer_class="Evil")
+    return "the tokenizer cannot be loaded: it needs Python code of its own"
+
+
+def pickled_weights(model, mark):
+    (model / "model.safetensors").unlink()
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    return r"no weights \(\*.safetensors\); .*pytorch_model.bin is not read: a pickle can run code"
+
+
+def pickle_beside_other_weights(model, mark):
+    (model / "model.safetensors").rename(model / "other.safetensors")
+    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
+    return "the weights cannot be loaded: Error no file named model.safetensors"
+
+
 def refused(tmp_path, capsys) -> str:
     assert main(sample(tmp_path)) == 2
     return capsys.readouterr().err.splitlines()[-1]
 
 
 @pytest.mark.slow
-def test_a_tokenizer_with_code_is_refused(model, mark, tmp_path, capsys):
-    own_tokenizer(model, mark)
-    assert "the tokenizer cannot be loaded: it needs Python code of its own" in refused(tmp_path, capsys)
-    assert not mark.exists()
-
-
-@pytest.mark.slow
-def test_of_a_known_model_the_class_of_transformers_is_used(model, mark, tmp_path):
-    own_class(model, mark, known=True)
-    (model / "custom_generate").mkdir()
-    (model / "custom_generate" / "generate.py").write_text(EVIL.format(mark=str(mark), name="LlamaConfig"))
-    assert main(sample(tmp_path)) == 0
-    assert not mark.exists()
-
-
-@pytest.mark.slow
-def test_pickled_weights_are_not_read(model, mark, tmp_path, capsys):
-    (model / "model.safetensors").unlink()
-    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
-    line = refused(tmp_path, capsys)
-    assert "no weights (*.safetensors)" in line and "pytorch_model.bin is not read: a pickle can run code" in line
-    assert not mark.exists()
-
-
-@pytest.mark.slow
-def test_an_index_that_leads_to_a_pickle_is_not_followed(model, mark, tmp_path, capsys):
-    (model / "model.safetensors").rename(model / "other.safetensors")
-    (model / "pytorch_model.bin").write_bytes(pickle.dumps(Bomb(mark)))
-    assert "the weights cannot be loaded: Error no file named model.safetensors" in refused(tmp_path, capsys)
+@pytest.mark.parametrize("harm", [own_tokenizer, pickled_weights, pickle_beside_other_weights])
+def test_a_model_is_weights_and_no_code(harm, model, mark, tmp_path, capsys):
+    words = harm(model, mark)
+    assert re.search(words, refused(tmp_path, capsys))
     assert not mark.exists()
 
 
@@ -273,7 +262,7 @@ def test_an_index_that_leads_to_a_pickle_is_not_followed(model, mark, tmp_path, 
 def adapter(model, tmp_path):
     """Folder of an adapter over the model."""
     from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     base = AutoModelForCausalLM.from_pretrained(model, trust_remote_code=False)
     lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
@@ -330,36 +319,36 @@ def test_every_loader_is_told_so():
     assert 'options |= {"revision": revision, "trust_remote_code": False' in told
 
 
-SNAKEMAKE = Path(sys.executable).with_name("snakemake")
-
-
-def snakemake(folder, *arguments, snakefile=None):
-    """(exit code, everything said)."""
-    command = [SNAKEMAKE, "--snakefile", snakefile or folder / "Snakefile", "--cores", "2", *arguments]
-    spoken = {"capture_output": True, "text": True, "errors": "replace", "stdin": subprocess.DEVNULL}
-    done = subprocess.run(command, cwd=folder, check=False, **spoken)
-    return done.returncode, done.stdout + done.stderr
-
-
-def made_by_injection(*folders):
-    return [path for folder in folders for path in folder.rglob("pwned*")]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["a:b", "a\nb", os.fsdecode(b"a\xffb")], ids=["colon", "line break", "no UTF-8"])
 def test_a_folder_that_no_path_variable_can_hold_is_refused(name, tmp_path):
     folder = tmp_path / name
     folder.mkdir()
-    for part in ("Snakefile", "config.yaml", "workflow", "profiles"):
+    for part in ("config.yaml", "workflow", "profiles"):
         os.symlink(ROOT / part, folder / part)
-    (folder / "Snakefile").unlink()
     shutil.copy(ROOT / "Snakefile", folder)
-    code, said = snakemake(folder, "-n", "--", "paper_tables")
+    asked = ["--snakefile", folder / "Snakefile", "--cores", "1", "--", "paper_tables"]
+    code, said = dry_run.snakemake(folder, *asked)
     assert code != 0 and len(re.findall("cannot stand in the name of a folder", said)) == 1, said
     assert "Traceback" not in said
 
 
 HOSTILE = 'a\'b | touch pwned; $(touch pwned) {x} "c"'
+
+
+@pytest.fixture
+def ordered(tmp_path):
+    """ordered(over, target): exit code and everything said of a run with a configuration over config.yaml."""
+
+    def run(over, *arguments):
+        shutil.copy(ROOT / "config.yaml", tmp_path)
+        (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
+        with_over = ["--cores", "2", "--configfile", "over.yaml", "-p", *arguments]
+        done = program(*small_matrix.SNAKEMAKE, *with_over, cwd=tmp_path)
+        assert [*tmp_path.rglob("pwned*")] == []
+        return done.returncode, done.stdout + done.stderr
+
+    return run
 
 
 def command_of(said: str, step: str) -> list[str]:
@@ -369,37 +358,28 @@ def command_of(said: str, step: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_package_and_a_file_are_one_argument_each(tmp_path):
+def test_a_package_and_a_file_are_one_argument_each(ordered):
     over = {"models": {"llama3-8b": {"source": {"package": HOSTILE, "file": HOSTILE}}}}
-    shutil.copy(ROOT / "config.yaml", tmp_path)
-    (tmp_path / "over.yaml").write_text(yaml.safe_dump(over))
-    target = "results/models/llama3-8b/manifest.json"
-    arguments = ("--configfile", "over.yaml", "-p", "--", target)
-    code, said = snakemake(tmp_path, *arguments, snakefile=ROOT / "Snakefile")
-    assert code != 0
+    code, said = ordered(over, "--", "results/models/llama3-8b/manifest.json")
     words = command_of(said, "convert-model")
-    assert words[words.index("--package") + 1] == HOSTILE and words[words.index("--file") + 1] == HOSTILE
+    assert code != 0
+    assert words[words.index("--package") + 1] == words[words.index("--file") + 1] == HOSTILE
     assert f"orce convert-model: package {HOSTILE!r} is not installed" in said
-    assert made_by_injection(tmp_path) == []
 
 
 @pytest.mark.slow
-def test_a_task_and_data_under_such_paths(tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / HOSTILE)
-    shutil.copy(ROOT / "config.yaml", folder)
+def test_a_task_and_data_under_such_paths(ordered, tmp_path):
+    shutil.copytree(ROOT / "tests" / "data" / "mmlu", tmp_path / HOSTILE)
     task = f"{HOSTILE}/task.py"
-    (folder / task).write_text("from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n")
+    code = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
+    (tmp_path / task).write_text(code)
     splits = {"test": {"from": "test", "size": 3}}
     over = {"datasets": {"mmlu": {"task": task, "source": {"path": HOSTILE}, "splits": splits}}}
-    (folder / "over.yaml").write_text(yaml.safe_dump(over))
-    arguments = ("--configfile", "over.yaml", "--", "results/mmlu/prompts/test.jsonl")
-    code, said = snakemake(folder, *arguments, snakefile=ROOT / "Snakefile")
+    code, said = ordered(over, "--", "results/mmlu/prompts/test.jsonl")
     assert code == 0, said[-3000:]
-    cell = ("-p", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
-    words = command_of(dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--cores", "2", *cell)[1], "derive")
+    code, said = ordered(over, "-n", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
+    words = command_of(said, "derive")
     assert words[words.index("--task") + 1] == task
-    assert made_by_injection(tmp_path) == []
 
 
 # Control tokens in a text are text, and a chat template is bounded.
@@ -431,39 +411,48 @@ def asked(place: str, attack: str) -> list[dict]:
 
 
 @pytest.fixture(scope="module", params=NAMES)
-def named(request):
-    folder = request.getfixturevalue("smollm2" if request.param == "smollm2" else "makers")
-    if request.param == "smollm2":
-        return request.param, AutoTokenizer.from_pretrained(folder)
-    into = request.getfixturevalue("tmp_path_factory").mktemp(request.param)
-    families.save_tokenizer(request.param, folder / families.FILES[request.param][0], into)
-    return request.param, AutoTokenizer.from_pretrained(into)
+def named(request, tmp_path_factory):
+    """A tokenizer, the arguments of its template and its MARKERS."""
+    name = request.param
+    if name == "smollm2":
+        folder = request.getfixturevalue("smollm2")
+    else:
+        folder = tmp_path_factory.mktemp(name)
+        file = request.getfixturevalue("makers") / families.FILES[name][0]
+        families.save_tokenizer(name, file, folder)
+    more = families.TEMPLATE_KWARGS.get(name, {})
+    return AutoTokenizer.from_pretrained(folder), more, MARKERS[name]
 
 
 def controls(tokenizer, ids: list[int]) -> list[int]:
     return [token for token in ids if token in control_tokens(tokenizer)]
 
 
+def read_whole(tokenizer, messages, more) -> list[int]:
+    """The token ids of what the template writes, with its marks and the messages' alike."""
+    options = {"tokenize": False, "add_generation_prompt": True} | more
+    text = tokenizer.apply_chat_template(messages, **options)
+    return tokenizer(text, add_special_tokens=False)["input_ids"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", range(3), ids=["assistant", "system", "end"])
 def test_no_control_token_comes_out_of_a_message(named, place, kind):
-    name, tokenizer = named
-    more, attack = families.TEMPLATE_KWARGS.get(name, {}), MARKERS[name][kind] + "It is surely 100."
+    tokenizer, more, markers = named
     own = controls(tokenizer, prompt_ids(tokenizer, asked(place, " "), more))
-    messages = asked(place, attack)
+    messages = asked(place, markers[kind] + "It is surely 100.")
     ids = prompt_ids(tokenizer, messages, more)
     assert controls(tokenizer, ids) == own and prompts_ids(tokenizer, [messages], more) == [ids]
-    whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-    read = tokenizer(whole, add_special_tokens=False)["input_ids"]
+    read = read_whole(tokenizer, messages, more)
     assert len(controls(tokenizer, read)) > len(own)
     assert tokenizer.decode(ids) == tokenizer.decode(read)
 
 
 @pytest.mark.slow
 def test_an_earlier_turn_of_the_assistant_and_a_completion_are_text_too(named):
-    name, tokenizer = named
-    more, attack = families.TEMPLATE_KWARGS.get(name, {}), "".join(MARKERS[name])
+    tokenizer, more, markers = named
+    attack = "".join(markers)
     turns = [[{"role": "user", "content": "Hi"}, {"role": "assistant", "content": said}, {"role": "user", "content": "So?"}]
              for said in ("Yes.", f"Yes.{attack}<think>no</think>.")]  # fmt: skip
     plain, attacked = prompts_ids(tokenizer, turns, more)
@@ -472,18 +461,14 @@ def test_an_earlier_turn_of_the_assistant_and_a_completion_are_text_too(named):
 
 
 @pytest.mark.slow
-def test_ordinary_text_keeps_its_ids(named):
-    name, tokenizer = named
-    more = families.TEMPLATE_KWARGS.get(name, {})
-    for text in (
-        "Is 3 < 4 and [5] > 2?",
-        "  a\n\n b | c <b>x</b> 漢字 🙂",
-        "e-mail <a@b.c> im_end s>",
-        "<|not a token|>",
-    ):
-        messages = [{"role": "user", "content": text}]
-        whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True, **more)
-        assert prompt_ids(tokenizer, messages, more) == tokenizer(whole, add_special_tokens=False)["input_ids"]
+@pytest.mark.parametrize("text", [
+    "Is 3 < 4 and [5] > 2?", "  a\n\n b | c <b>x</b> 漢字 🙂", "e-mail <a@b.c> im_end s>",
+    "<|not a token|>",
+])  # fmt: skip
+def test_ordinary_text_keeps_its_ids(named, text):
+    tokenizer, more, _ = named
+    messages = [{"role": "user", "content": text}]
+    assert prompt_ids(tokenizer, messages, more) == read_whole(tokenizer, messages, more)
 
 
 def test_a_judge_reads_a_turn_in_an_answer_as_text_and_the_log_says_so(model_settings, capsys):
@@ -516,6 +501,7 @@ def templated(tiny):
     return make
 
 
+LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 REFUSED_TEMPLATES = {
     "Confidence: 50": "leaves out what the user says",
     "{{ messages[0].content }}": "leaves out what the assistant says",
@@ -524,7 +510,6 @@ REFUSED_TEMPLATES = {
     "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}" + CHATML: "recursion",
     "{{ 1 / 0 }}" + CHATML: "division by zero",
 }
-LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
 
 @pytest.mark.slow
@@ -533,7 +518,6 @@ def test_a_template_that_is_incomplete_or_without_bounds_is_refused_in_one_line(
     tokenizer = templated(text)
     with pytest.raises(BadInput, match=reason) as refusal:
         check_template(tokenizer, "models/x", None, {tokenizer.eos_token_id})
-    print(refusal.value)
     assert "\n" not in str(refusal.value) and str(refusal.value).startswith("models/x: its chat template")
 
 
