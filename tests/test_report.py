@@ -411,18 +411,13 @@ def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
     assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
 
 
-def test_every_method_has_a_look_of_its_own():
-    from orce.config import layout
-
-    for kind in (layout.KINDS["main"], layout.KINDS["ablation"]):
-        looks = [figures.look(method) for method in kind]
-        for side in ("color", "marker", "dash"):
-            assert len({str(getattr(look, side)) for look in looks}) == len(looks), side
+def test_every_curve_of_a_picture_has_a_look_of_its_own():
     field = load.read_mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
-    assert len({figures.look(method) for method in field}) == len(field)
-    for method in ("sft+platt", "sft-from-llama3-8b+isotonic"):
-        assert figures.look(method).color == figures.LOOKS["sft"].color
-    assert figures.look("sft-from-llama3-8b") == figures.look("sft")
+    looks = [*figures.style()["axes.prop_cycle"]]
+    assert len({str(look) for look in looks}) == len(looks) >= len(field)
+    axes = drawn(figures.draw_risk_coverage, PICTURED, [stated(method) for method in METHODS]).axes[0]
+    drawn_looks = [(line.get_color(), line.get_marker()) for line in axes.lines[2:]]
+    assert drawn_looks == [(look["color"], look["marker"]) for look in looks[: len(METHODS)]], "after the two baselines"
 
 
 @pytest.fixture(scope="module")

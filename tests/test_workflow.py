@@ -143,7 +143,7 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
         metrics = json.loads(path.read_text())
         record = metrics["provenance"]
         assert record.keys() >= {
-            "settings", "config_digest", "packages", "processor", "git_commit", "inputs", "seconds", "gpu_seconds",
+            "settings", "config_digest", "packages", "processor", "git_commit", "inputs",
         }  # fmt: skip
         assert metrics["n"] == 12
         assert set(metrics["n_unparsed"]) == {"answer", "confidence"}

@@ -2,9 +2,7 @@
 what is missing or undefined.
 """
 
-import csv
 import textwrap
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache, partial
@@ -29,50 +27,6 @@ COLUMN, PAGE = 3.3, 6.9  # inches
 BLACK = "#000000"
 GREY = "#767676"
 QUIET = "#4d4d4d"
-
-
-class Look(NamedTuple):
-    """How a method is drawn. dash: a style of matplotlib's, or lengths of ink and gap in turn."""
-
-    color: str
-    marker: str
-    dash: str | tuple
-
-
-def _looks() -> dict[str, Look]:
-    """The lines of looks.csv, by method.
-
-    The colours are Okabe and Ito's, distinct for any colour vision (Wong, Nature Methods 8, 441,
-    2011); marker and dash distinguish them in black and white too.
-    """
-    looks = {}
-    with open(Path(__file__).with_name("looks.csv"), newline="") as handle:
-        for row in csv.DictReader(handle):
-            dash = row["dash"]
-            if " " in dash:
-                dash = (0, tuple(map(int, dash.split())))
-            looks[row["method"]] = Look(row["color"], row["marker"], dash)
-    return looks
-
-
-LOOKS = _looks()
-SPARE = [LOOKS.pop(name) for name in [*LOOKS] if name.startswith("spare")]
-CALIBRATED = {"platt": (0, (1, 1)), "isotonic": (0, (2, 2)), "temperature": (0, (1, 3))}
-
-
-def look(method: str) -> Look:
-    """A transferred method (-from-MODEL) looks like the model's own, and a calibrated one has a
-    dash of its calibration.
-
-    A method that is not listed has a spare look, chosen by its name and so the same in every
-    picture.
-    """
-    below, _, calibration = method.partition("+")
-    name = below.partition("-from-")[0]
-    usual = LOOKS.get(name) or SPARE[zlib.crc32(name.encode()) % len(SPARE)]
-    if not calibration:
-        return usual
-    return usual._replace(dash=CALIBRATED.get(calibration, (0, (4, 3))))
 
 
 @cache
@@ -149,7 +103,7 @@ def _say(axes, text: str) -> None:
 
 PER_ROW = 4
 ROW_HEIGHT, LEGEND_HEIGHT = 1.78, 0.55  # inches
-DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2))}
+DIAGONAL = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2)), "marker": ""}
 # points squared: the circle of all items, and the smallest visible one
 LARGEST = 130.0
 SMALLEST = 3.0
@@ -167,14 +121,14 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     columns = min(PER_ROW, len(series))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    for panel, curve in zip(panels, series, strict=False):
+    for number, (panel, curve) in enumerate(zip(panels, series, strict=False)):
         panel.set_title("\n".join([curve.label, *_caption(curve.stated)]))
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
         else:
-            _draw_bins(panel, curve.stated, look(curve.method).color)
+            _draw_bins(panel, curve.stated, f"C{number}")
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
@@ -278,7 +232,7 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
             title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
     absent = [curve.label for curve in series if curve.stated is None]
     if absent:
-        axes.plot([], [], " ", label=f"missing: {', '.join(absent)}")
+        axes.plot([], [], linestyle="", marker="", label=f"missing: {', '.join(absent)}")
     labels = axes.get_legend_handles_labels()[1]
     columns = 2 if max(map(len, labels), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))
@@ -288,7 +242,7 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
 
 def _draw_orders(axes, correct: np.ndarray) -> None:
     """The curves of a random and of a perfect order, and the band of random orders."""
-    line = partial(axes.plot, color=GREY, linewidth=0.8, zorder=1.5)
+    line = partial(axes.plot, color=GREY, linewidth=0.8, marker="", zorder=1.5)
     coverage, risk = metrics.risk_coverage_curve(0 * correct, correct)
     line(coverage, risk, linestyle=(0, (1, 1)), label=f"Random order {risk.mean():.3f}")
     _, risk = metrics.risk_coverage_curve(correct, correct)
@@ -301,17 +255,13 @@ def _draw_curve(axes, curve: Series, stated: Stated, number: int, is_other: bool
     """A method's curve, the `number`-th of the picture. is_other: whether it judges other answers
     than most; its perfect order is then drawn too.
     """
-    color, marker, dash = look(curve.method)
     aurc = metrics.aurc(stated.confidence, stated.correct)
     unread = f" ({stated.unread} unread)" if stated.unread else ""
     label = f"{curve.label}{OTHER * is_other} {aurc:.3f}{unread}"
-    axes.plot(
+    (line,) = axes.plot(
         *metrics.risk_coverage_curve(stated.confidence, stated.correct),
-        color=color,
-        linestyle=dash,
         label=label,
         zorder=3 if curve.method.startswith("orce") else 2,
-        marker=marker,
         # at different coverages, so that no curve hides another's
         markevery=(0.02 * number % 0.25, 0.25),
         markersize=3.8,
@@ -319,7 +269,8 @@ def _draw_curve(axes, curve: Series, stated: Stated, number: int, is_other: bool
     )
     if is_other:
         perfect = metrics.risk_coverage_curve(stated.correct, stated.correct)
-        axes.plot(*perfect, color=color, linewidth=0.5, zorder=1.5)
+        thin = {"linestyle": "-", "linewidth": 0.5, "marker": ""}
+        axes.plot(*perfect, color=line.get_color(), **thin, zorder=1.5)
 
 
 def random_band(correct: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

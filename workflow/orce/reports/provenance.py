@@ -1,4 +1,4 @@
-"""How the numbers of a metrics.json were made: settings, commit, packages, inputs and costs."""
+"""How the numbers of a metrics.json were made: settings, commit, packages and inputs."""
 
 import contextlib
 import importlib.metadata
@@ -28,12 +28,8 @@ def provenance_of(
     """The record in a metrics.json of how its numbers were made.
 
     options: the settings; manifests: of the inputs, by path; confidences: the SHA-256 of that file.
-    seconds and gpu_seconds: what the inputs cost. left_out: the request fields that a server
-    refused.
+    left_out: the request fields that a server refused.
     """
-    costs = [manifest.get("cost", {}) for manifest in manifests.values()]
-    seconds = [cost.get("seconds", 0) for cost in costs]
-    gpu_seconds = [cost.get("seconds", 0) * cost.get("gpus", 0) for cost in costs]
     left_out: set[str] = set()
     for manifest in manifests.values():
         left_out.update(manifest.get("spent", {}).get("left_out", []))
@@ -45,8 +41,6 @@ def provenance_of(
         "processor": processor(),
         "inputs": {path: manifest.get("sha256") for path, manifest in manifests.items()},
         "confidences_sha256": confidences,
-        "seconds": round(sum(seconds), 1),
-        "gpu_seconds": round(sum(gpu_seconds), 1),
         "left_out": sorted(left_out),
     }
 
