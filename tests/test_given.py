@@ -40,9 +40,9 @@ def base(folder, rows, **fields) -> dict:
     written(folder / "samples.jsonl", rows)
     spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields}
     theirs = {"theirs": {"path": "samples.jsonl", "label": "Their own"}}
+    api = {"label": "An API", "source": {}, "answers": {"path": "samples.jsonl"}}
     return own_config(
-        "towns", spec, {"api": {"label": "An API", "source": {}}}, ["consistency", "theirs"],
-        answers={"path": "samples.jsonl"}, evaluation={"bootstrap": 100}, methods=theirs,
+        "towns", spec, {"api": api}, ["consistency", "theirs"], evaluation={"bootstrap": 100}, methods=theirs,
     )  # fmt: skip
 
 

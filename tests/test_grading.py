@@ -97,14 +97,14 @@ def config_of(server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> 
     spec = {"task": "qa", "source": source, "grading": mode, "fields": fields}
     grader = {"label": "Grader", "source": {"server": server, "model": "j"}}
     models = {
-        "api": {"label": "An API", "source": {}},
+        "api": {"label": "An API", "source": {}, "answers": {"path": "samples.jsonl"}},
         "grader": grader | {"confidence": "weights"},
         "weights": {"label": "Weights", "source": {"path": "weights"}},
     }
     rows = ["consistency", "agreement", "semantic_entropy", "num_sets"]
     return own_config(
         "towns", spec, models, rows, grading={"model": "grader"} | grading,
-        answers={"path": "samples.jsonl", "chunk": 4}, evaluation={"bootstrap": 100},
+        answers={"chunk": 4}, evaluation={"bootstrap": 100},
     )  # fmt: skip
 
 
@@ -113,7 +113,7 @@ def without_references(config: dict, rows: list[dict]) -> dict:
     del config["datasets"]["towns"]["fields"]["answer"]
     keys = ("id", "answers", "correct")
     written(Path("own.jsonl"), [{key: row[key] for key in keys} for row in rows])
-    return merge(config, {"answers": {"path": "own.jsonl"}})
+    return merge(config, {"models": {"api": {"answers": {"path": "own.jsonl"}}}})
 
 
 def step(stage: str, config, *words: str) -> int:
@@ -411,8 +411,7 @@ def test_the_rule_stands_only_where_a_dataset_is_graded():
 @pytest.mark.parametrize("shards", [1, 2])
 def test_graded_samples_are_made_by_the_grader_alone(shards):
     config = config_of()
-    config["answers"] |= {"path": None, "shards": shards, "samples": 4}
-    config["models"]["api"]["answers"] = {"path": "samples.jsonl"}
+    config["answers"] |= {"shards": shards, "samples": 4}
     of_weights = "sample" if shards == 1 else "gather"
     for model, ungraded in (("api", "import-answers"), ("weights", of_weights)):
         cell = f"results/towns/{model}"

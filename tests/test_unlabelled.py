@@ -479,7 +479,7 @@ def test_samples_that_never_agree_are_told_in_one_line_at_every_door(answers, ti
     assert capsys.readouterr().out.count(APART) == times
     fields = {"id": "id", "question": "question", "answer": "reference"}
     spec = {"task": "qa", "source": {"path": "q.jsonl"}, "fields": fields}
-    given = {"m": {"label": "M", "source": {}}}
-    config = own_config("q", spec, given, ["num_sets"], answers={"path": "q.jsonl"})
+    given = {"m": {"label": "M", "source": {}, "answers": {"path": "q.jsonl"}}}
+    config = own_config("q", spec, given, ["num_sets"])
     dry_run.make(Path(), config, "results/q/m/num_sets/confidences.jsonl")
     assert capsys.readouterr().err.count(APART) == times

@@ -65,7 +65,7 @@ METHODS = methods.of(CONFIG)
 TABLES = CONFIG.paper_tables
 WILDCARDS = targets.wildcards(CONFIG)
 # Models with answers already made, which then are so for every data set.
-GIVEN = [name for name in CONFIG.models if picking.given_answers(CONFIG, "", name)]
+GIVEN = [name for name, model in CONFIG.models.items() if model.answers]
 SAMPLED = [name for name in CONFIG.models if name not in GIVEN]
 GRADED = [name for name, dataset in CONFIG.datasets.items() if dataset.grading == "grader"]
 

@@ -460,7 +460,7 @@ def _cell(key: str, table: Table, model: str, config: Config, registry: Registry
     unnamed = {"question", "answer"} - {*(dataset.fields or {})} if dataset.task == "qa" else set()
     if picking.given_answers(config, table.dataset, model) is None:
         if not spec.source:
-            yield f"models.{model}.source: names no weights and no server; name them, or its answers as answers.path"
+            yield f"models.{model}.source: names no weights and no server; name them, or its answers as models.{model}.answers"
         if "answer" in unnamed:
             yield f"{columns}.answer: missing; name the column of the answer, or give {model!r} judged answers"
     for row in registry.bottom(layout.row_labels(table, registry)):
@@ -590,8 +590,7 @@ def _given_files(config: Config) -> Iterator[tuple[str, GivenFile, tuple[str, ..
         for model in table.models:
             answers = picking.given_answers(config, table.dataset, model)
             if answers is not None:
-                own = f"models.{model}.answers"
-                yield own if config.models[model].answers else "answers", answers, ()
+                yield f"models.{model}.answers", answers, ()
             for row in external:
                 given = picking.given_confidences(config, table.dataset, model, row)
                 yield f"methods.{row}", given, ("confidence",)

@@ -134,10 +134,8 @@ def data_source(config: Config, dataset: str) -> dict[str, Any]:
 
 def given_answers(config: Config, dataset: str, name: str) -> GivenFile | None:
     """The file of answers already made for a cell; None if its answer LLM is sampled."""
-    given = config.models[name].answers or config.answers
-    if given.path is None:
-        return None
-    return _of_cell(given.path, given.fields, dataset, name)
+    given = config.models[name].answers
+    return _of_cell(given.path, given.fields, dataset, name) if given else None
 
 
 def given_confidences(config: Config, dataset: str, name: str, method: str) -> GivenFile:

@@ -193,7 +193,7 @@ class Model(Part, kw_only=True):
     # hub), or its server
     source: dict[str, Any]
     api: Api | None = None  # how its server is asked
-    # answers already made, of this model alone (default: the key answers)
+    # answers already made, in place of stage one
     answers: GivenFile | None = None
     # model to train as confidence LLM for these answers (default: itself)
     confidence: str | None = None
@@ -217,8 +217,6 @@ class Engine(Part, kw_only=True):
 
 
 class Answers(Part, kw_only=True):
-    path: Text | None = None  # answers already made, in place of stage one: as models.NAME.answers
-    fields: Given | UnsetType = UNSET  # as models.NAME.answers
     samples: Times  # K, answers sampled for each prompt (answers)
     # of the K samples; far above 1 they are noise, and most servers stop at 2
     temperature: Temperature
