@@ -10,7 +10,6 @@ import math
 import time
 from http.server import BaseHTTPRequestHandler
 
-import numpy as np
 import pytest
 import yaml
 from conftest import cases, own_config, prompts_words
@@ -149,7 +148,7 @@ def run(tmp_path, monkeypatch, capfd, direct):
     return stage
 
 
-def test_like_vllm_serve_with_token_probabilities(run, tmp_path):
+def test_like_vllm_serve_with_token_probabilities(run):
     asked = {"logprobs": True, "request": {"reasoning_effort": "low"}}
     code, records, manifest, said, server = run(vllm, rows=["consistency", "likelihood"], **asked)
     assert code == 0 and "left out" not in said
@@ -160,10 +159,6 @@ def test_like_vllm_serve_with_token_probabilities(run, tmp_path):
     assert manifest["spent"] == {
         "requests": 12, "prompt_tokens": 480, "cached_tokens": 384, "completion_tokens": 36
     }  # fmt: skip
-    derive = ["derive", "--task", "qa", "--method", "likelihood", "--prompts", "results/towns/prompts/test.jsonl"]
-    out = tmp_path / "likelihood.jsonl"
-    assert main([*derive, "--samples", "results/towns/api/samples.jsonl", "--out", str(out)]) == 0
-    assert [one["confidence"] for one in files.read_jsonl(out)] == pytest.approx([np.exp(-0.5)] * 6)
 
 
 def test_ollama_gives_one_choice_thinks_aloud_and_names_a_model_that_it_lacks(run):
@@ -173,8 +168,6 @@ def test_ollama_gives_one_choice_thinks_aloud_and_names_a_model_that_it_lacks(ru
     assert [one["greedy"]["correct"] for one in records] == [False, True] * 3
     assert manifest["spent"]["left_out"] == ["logprobs"] and manifest["spent"]["requests"] == 24
     assert "qwen3:4b: takes no logprobs, which is left out from now on" in said
-    derive = ["derive", "--task", "qa", "--method", "likelihood", "--prompts", "results/towns/prompts/test.jsonl"]
-    assert main([*derive, "--samples", "results/towns/api/samples.jsonl", "--out", "x.jsonl"]) == 2
     code, *_, said, server = run(ollama, model="qwen9")
     assert code == 2 and 'refuses the request: 404 model "qwen9" not found, try pulling it first' in said
     assert len(server.bodies) <= 4

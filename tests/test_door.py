@@ -218,13 +218,11 @@ HELD = {
     "a table of pyarrow": pyarrow.table(ASKED),
     "an array of mappings": np.array(ROWS, dtype=object),
     "a tuple": tuple(ROWS),
-    "a generator's list": [*map(dict, ROWS)],
     "a data frame with missing cells": pandas.DataFrame(ASKED | {"context": [float("nan"), None], "id": [1.0, 2.0]}),
     "a data frame whose references are arrays": pandas.DataFrame(ASKED | {"reference": [np.array(["Lima"]), np.array(["N'Djamena", "x"])]}),
     "a column of a data set": datasets.Dataset.from_list(ROWS),
     "a deque": collections.deque(ROWS),
     "a view of values": {i: row for i, row in enumerate(ROWS)}.values(),
-    "a data frame with an index called id": pandas.DataFrame(ASKED | {"id": ["x", "y"]}).set_index("id"),
     "a categorical column": pandas.DataFrame(ASKED).astype("category"),
 }  # fmt: skip
 

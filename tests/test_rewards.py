@@ -7,7 +7,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -104,25 +104,20 @@ def test_sc_equals_scipy_on_percents_and_has_the_shape_of_its_candidates():
         spearman_marginal(C, K, [0.5, np.nan], 1)
 
 
+MASKED = np.ma.array([0.5, 0.6], mask=[0, 1])
+
+
 @pytest.mark.parametrize("name", REWARDS)
-@pytest.mark.parametrize(("position", "value", "message"), [
-    (0, [0.5, np.nan, 0.5, 0.5, 0.5], "reference_confidence has 1 values that are not finite"),
-    (0, [50, 0.5, 0.5, 0.5, 0.5], "reference_confidence must lie in"),
-    (1, [-0.1, 0.5, 0.5, 0.5, 0.5], "reference_surrogate must lie in"),
-    (2, [0.5, 50], "confidence must lie in"),
-    (2, np.ma.array([0.5, 0.6], mask=[0, 1]), "confidence is a masked array"),
-    (3, 1.5, "surrogate must lie in"),
-    (4, np.nan, "correct has 1 values that are not finite"),
-    (4, 2, "correct must be 0 or 1"),
-    (4, "0", "correct has text"),
-    (4, [True, None], "correct has 1 values that are not finite"),
-])  # fmt: skip
-def test_every_reward_refuses_what_it_cannot_judge(name, position, value, message):
-    arguments = [C, K, [0.5, 0.6], 0.5, True]
-    REWARDS[name](*arguments)
-    arguments[position] = value
+@pytest.mark.parametrize(
+    ("argument", "value", "message"),
+    [*cases("unfit_rewards"), ("confidence", MASKED, "confidence is a masked array")],
+)
+def test_every_reward_refuses_what_it_cannot_judge(name, argument, value, message):
+    arguments = {"reference_confidence": C, "reference_surrogate": K, "confidence": [0.5, 0.6]}
+    arguments |= {"surrogate": 0.5, "correct": True}
+    REWARDS[name](*arguments.values())
     with pytest.raises(ValueError, match=message):
-        REWARDS[name](*arguments)
+        REWARDS[name](*(arguments | {argument: value}).values())
 
 
 @pytest.mark.parametrize("name", ["sayself", "rlcr", "logscore"])
