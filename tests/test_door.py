@@ -103,7 +103,8 @@ def test_the_columns_of_a_file_of_another_program_are_named(tmp_path, capsys):
 
 
 def test_without_labels_nothing_is_called_right_or_wrong(tiny, tmp_path):
-    table = orce.confidence(tiny, ["Where?"], ["agreement"], answers=[["here", "Here", "there"]])
+    given = {"answers": ["here", "Here", "there"], "greedy": "here"}
+    table = orce.confidence(tiny, ["Where?"], ["agreement"], answers=[given])
     assert table.confidence("agreement") == [2 / 3] and "correct" not in table[0]
     with pytest.raises(BadInput, match="no labels"):
         table.metrics()
