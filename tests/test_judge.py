@@ -106,6 +106,11 @@ def test_a_file_without_confidences_is_named_and_nothing_is_written(name, text, 
     assert code == 2 and said in told and len(told.splitlines()) == 1 and not (folder / "o.jsonl").exists()
 
 
+def test_a_removed_command_names_what_does_its_work():
+    code, said = called(main, ["score"])
+    assert code == 2 and said.strip() == "orce: no command 'score'; `orce measure` does its work"
+
+
 def test_a_records_own_keys_stay_beside_what_was_measured(tmp_path):
     record = {"id": "1", "answer": "Paris.", "references": ["Paris"], "confidence": 0.9, "mine": [1]}
     (found,) = orce.confidence(None, [record])

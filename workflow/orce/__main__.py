@@ -23,6 +23,7 @@ from orce.runtime.preflight import ANSWERING, JUDGING
 from orce.runtime.process import say
 
 TYPED = ("measure", "plan", "compare", "show")  # by users: first in the help, in this order
+REMOVED = {"score": "`orce measure` does its work"}  # a command of 0.3.0
 GRACE = 10  # seconds from a signal to the end of the process
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
 # jobs.
@@ -48,7 +49,11 @@ def main(argv: list[str], program: str = "python -m orce") -> int:
         print(f"orce {orce.__version__}")
         return 0
     if name not in by_name:
-        hint = did_you_mean(name, by_name).strip() or f"`{program} --help` lists them"
+        hint = (
+            REMOVED.get(name)
+            or did_you_mean(name, by_name).strip()
+            or f"`{program} --help` lists them"
+        )
         print(f"orce: no command {name!r}; {hint}", file=sys.stderr)
         return 2
     os.environ.update(QUIET | os.environ)

@@ -20,7 +20,7 @@ from orce import methods
 from orce.artefacts import files, tables
 from orce.errors import BadInput
 from orce.metrics.counts import whole_percents
-from orce.runtime.modules import short
+from orce.runtime.modules import short, typed
 
 Confidences = Sequence[float | None] | np.ndarray  # None, or nan in an array: unreadable
 STARTS = range(0, 101, 10)  # percents that get a share of delta
@@ -68,6 +68,7 @@ class Selection:
         return f"threshold {self.threshold:.2f} ensures {bound}; {of} {kept}"
 
 
+@typed
 def threshold_for_risk(
     confidence: Confidences, correct: ArrayLike, risk: float, delta: float = 0.05
 ) -> Selection:
@@ -93,6 +94,7 @@ def threshold_for_risk(
     return Selection(risk, delta, lowest / 100, len(values), int(kept[lowest]), int(errors[lowest]))
 
 
+@typed
 def threshold_for_coverage(confidence: Confidences, coverage: float) -> float:
     """The largest confidence in [0, 1] that at least this share of the items has, unreadable ones
     included in the count.
@@ -239,6 +241,7 @@ class Calibration:
         files.write_json(path, asdict(self))
 
     @classmethod
+    @typed
     def load(cls, path: str | Path) -> "Calibration":
         saved = files.read_json(path)
         try:
@@ -250,10 +253,11 @@ class Calibration:
             ) from None
 
 
+@typed
 def calibrate(
     confidence: Confidences,
     correct: ArrayLike,
-    method="isotonic",
+    method: str = "isotonic",
     risk: float | None = None,
     delta: float = 0.05,
 ) -> Calibration:

@@ -10,12 +10,14 @@ from orce.errors import BadInput
 from orce.given import records as given_records
 from orce.methods import Method
 from orce.metrics import summarise
+from orce.runtime.modules import typed
 from orce.tasks import rows
 from orce.tasks.rows import Record
 
 UNPARSED = 0.5  # as config.yaml's evaluation.unparsed_confidence
 
 
+@typed
 def of_response(response: Any, method: str = "likelihood") -> float | None:
     """How sure a model was of its answer: a number from 0 to 1, or None for an empty answer.
 

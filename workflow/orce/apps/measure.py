@@ -29,6 +29,7 @@ from orce.methods.samples import APART, BY_MEANING, all_apart
 from orce.metrics import signs
 from orce.metrics.definitions import ON_SCREEN
 from orce.runtime import process
+from orce.runtime.modules import short, typed
 from orce.runtime.process import say, show
 from orce.settings import load
 from orce.settings.schema import Config
@@ -51,6 +52,7 @@ Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the
 
 
 @process.missing_extra_is_bad_input()
+@typed
 def confidence(
     model: Annotated[
         str | Path | None,
@@ -123,8 +125,10 @@ def confidence(
     of that name, with the same defaults, and the workflow's own steps compute the numbers. Raises
     BadInput, in one line, before a model is asked where that is possible.
     """
-    if isinstance(methods, str):
-        raise BadInput(f"methods is a text; expected a list of names: [{methods!r}]")
+    if not isinstance(methods, list | tuple | None) or not all(
+        isinstance(name, str) for name in methods or ()
+    ):
+        raise BadInput(f"methods is {short(methods)}; expected a list of names: ['agreement']")
     if readout not in READOUTS:
         raise BadInput(f"readout is {readout!r}; expected {', '.join(READOUTS)}")
     asked = brought.read(questions, fields, answers, labels, task, limit)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from orce.apps import calibrate, given
 from orce.artefacts import files, tables
 from orce.errors import BadInput, printable
+from orce.runtime.modules import typed
 
 SHOWN = 10  # records of a printed table
 QUESTION_WIDTH = 44  # characters of a printed table's columns
@@ -71,6 +72,7 @@ class Table(list[Record]):
             by_method[method] = given.metrics(rows)
         return by_method
 
+    @typed
     def keep(
         self,
         risk: float | None = None,
@@ -130,6 +132,7 @@ class Table(list[Record]):
 
         return pandas.DataFrame(map(_flat, self))
 
+    @typed
     def write(self, path: str | Path) -> None:
         """Write the records: CSV for a name in .csv, else JSON lines. Raises BadInput for the name
         of another kind of table.

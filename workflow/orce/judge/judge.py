@@ -17,6 +17,7 @@ from orce.artefacts import files, store
 from orce.errors import BadInput, public
 from orce.llm.chat import STATEMENT_TOKENS, Messages, TemplateKwargs, prompt_ids
 from orce.runtime import process
+from orce.runtime.modules import typed
 from orce.runtime.process import USUAL
 from orce.settings.stage import Model, Source, from_mapping
 from orce.tasks import choice, drop
@@ -171,6 +172,7 @@ def check_record(record: dict) -> None:
 # Which weights
 
 
+@typed
 def load_judge(
     model: str | Path | None = None,
     base: str | None = None,

@@ -2,21 +2,46 @@
 is loaded, and results at each call.
 """
 
+import contextlib
 import importlib.util
 import inspect
 import math
 import traceback
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
+from numbers import Integral, Real
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from orce.errors import BadInput
 
 # folders of the checkout that its configurations name
 SHIPPED = ("config/", "docs/examples/", "evidence/")
 CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def typed(function: Callable[..., Any]) -> Any:
+    """Decorates a public function: a text, path or number where its signature says another type, or
+    None, raises BadInput.
+    """
+    signature = inspect.signature(function)
+
+    @wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        hints = get_type_hints(function)
+        for name, value in signature.bind(*args, **options).arguments.items():
+            hint = hints.get(name, object)
+            forms = [value]  # a number of numpy is one, too
+            forms += [float(value)] if isinstance(value, Real) else []
+            forms += [int(value)] if isinstance(value, Integral) else []
+            with contextlib.suppress(TypeError):  # isinstance knows no Sequence[str]
+                if not any(isinstance(form, hint) for form in forms):
+                    expected = getattr(hint, "__name__", hint)
+                    raise BadInput(f"{name} is {short(value)}; expected {expected}")
+        return function(*args, **options)
+
+    return checked
 
 
 def locate(path: str) -> Path:

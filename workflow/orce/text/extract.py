@@ -394,6 +394,7 @@ _OTHER_SCALE = r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"
 # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
 _SCALE = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
 _CONFIDENCE = r"(?i)\bconfidence\b"
+_OR = rf"(?i)(?:\d[ ]?%?|\b{_WORD})[ ]+or[ ]+\Z"  # "15% or 85%" is no confidence
 
 
 def _probability(match: re.Match) -> float | None:
@@ -443,7 +444,9 @@ def confidence(text: str) -> float | None:
     for match in compiled(_PROBABILITY).finditer(text):
         if _is_confidence(match, is_named):
             last = match
-    return _probability(last) if last else None
+    if last is None or compiled(_OR).search(text[max(0, last.start() - 20) : last.start()]):
+        return None
+    return _probability(last)
 
 
 def _is_confidence(match: re.Match, is_named: bool) -> bool:
