@@ -107,6 +107,8 @@ def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
 def test_sharing_saves_and_more_samples_rounds_and_epochs_cost_what_they_should(monkeypatch):
     assert plan.computed_tokens(100, length=10, shared=6, batch=106) == 100 * 4 + 4 * 6
     assert plan.computed_tokens(3, length=20, shared=8, batch=1000) == 3 * 12 + 8
+    each, together = (sum(work[2] for work in works(changed(training={"grouped": on}), "sft")) for on in (False, True))
+    assert together < 0.9 * each
     few, many = (works(changed(answers={"samples": k}), "sample") for k in (10, 20))
     assert [work[0] for work in few] == [work[0] for work in many]
     # 10 more answers of 5 tokens to each of 3 x (44,042 + 39,536 + 14,139 + 500) prompts

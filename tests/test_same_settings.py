@@ -65,16 +65,13 @@ def former(recorded, tmp_path_factory):
         facts = store.read_manifest(manifest)
         settings = facts.get("settings", {})
         if "training" in settings:
-            settings["training"] |= {"shared_prefix": True, "grouped": False}
+            settings["training"]["shared_prefix"] = True
         elif "model" in settings and "engine" not in settings and "method" not in settings:
             settings["reader"] = "transformers"
         store.write_manifest(manifest, facts)
     for record in folder.glob(".snakemake/metadata/*"):
         facts = json.loads(record.read_text())
-        trained = [
-            words.replace('"save_steps"', '"grouped": false, "shared_prefix": true, "save_steps"')
-            for words in facts["params"]
-        ]
+        trained = [words.replace('"save_steps"', '"shared_prefix": true, "save_steps"') for words in facts["params"]]
         read = [words.replace('"task"', '"reader": "transformers", "task"') for words in trained]
         facts["params"] = read if facts["rule"] in ("state", "candidates") else trained
         record.write_text(json.dumps(facts))

@@ -34,7 +34,7 @@ from orce.stages import candidates
 from orce.stages import sft as sft_step
 from orce.stages.pairs import add_reference_logprobs
 from orce.training import common, dpo, sft, tokenized_brier
-from orce.training.steps import PackedTrainer
+from orce.training.steps import FamilySampler, PackedTrainer
 
 
 @pytest.fixture
@@ -153,6 +153,20 @@ def test_a_step_is_the_same_however_it_is_cut(settings, warm, tmp_path, which, m
     monkeypatch.setattr(trainer, "part_loss", failing)
     assert same(whole, step(trainer))
     assert tries[:3] == [4096, 2048, 1024]
+
+
+@pytest.mark.slow
+def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_from_the_next():
+    prompts = [[1, 2, *range(100 * (i % 5), 100 * (i % 5) + 60), 1000 + i] for i in range(20)]
+    sampler = FamilySampler(prompts, seed=3)
+    epochs = []
+    for epoch in (0, 1, 0):
+        sampler.set_epoch(epoch)
+        epochs.append(list(sampler))
+    assert epochs[0] == epochs[2] != epochs[1]
+    for order in epochs:
+        assert sorted(order) == list(range(20))
+        assert all(len({i % 5 for i in order[at : at + 4]}) == 1 for at in range(0, 20, 4))
 
 
 def plain_brier(model, tokenizer, prompt_ids, correct):

@@ -347,7 +347,7 @@ def alone(model, prompt, continuation):
 
 
 PASSAGES = [[5, 6, *range(100, 150), 7], [5, 6, *range(100, 150), 8, 9], [5, 6, *range(100, 150), 8, 10, 11, 12]]
-# Questions about two passages, and a prompt of its own.
+# Two families of questions about one passage each, and a prompt of its own.
 FAMILIES = [*PASSAGES, *([5, 6, *range(200, 240), token] for token in (7, 8)), [5, 6, 40, 41]]
 
 
@@ -365,13 +365,13 @@ def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(
     assert (gradients[0] - gradients[1]).norm() < 1e-4 * gradients[1].norm()
 
 
-def test_a_row_has_the_prefix_of_all_prompts_once_and_a_block_for_each():
+def test_a_passage_is_computed_once_for_all_questions_about_it():
     tries = [TokenTrie.of(one) for one in CONTINUATIONS * 2]
     packed = pack(FAMILIES, tries)
     blocks, width, seen = packed["visible"].shape
-    assert seen - width == 2 and blocks == 6
+    assert seen - width == 2 and blocks == 3
     inner = sum(len(trie.inner) for trie in tries)
-    assert packed["input_ids"].shape[1] == 2 + sum(len(prompt) - 2 for prompt in FAMILIES) + inner
+    assert packed["input_ids"].shape[1] == 2 + 50 + (1 + 2 + 4) + 40 + 2 * 1 + 2 + inner
 
 
 @pytest.mark.parametrize("budget", [1, 60, 90, 10_000])

@@ -5,10 +5,12 @@ import sys
 
 import pytest
 import torch
+import yaml
 from conftest import ROOT, program, training_settings
 from test_training import SFT_EXAMPLES, adapter, check_resuming, log_of, poison_second_step, run, warm_start
 
 from orce.artefacts import store
+from orce.config import check
 from orce.errors import BadInput
 from orce.training import sft, stock
 
@@ -87,3 +89,11 @@ def test_a_training_by_trl_that_has_no_memory_says_that_it_cuts_nothing_anew(by_
     monkeypatch.setattr("trl.SFTTrainer.compute_loss", full)
     with pytest.raises(BadInput, match="out of memory: TRL's trainers do not cut a step anew; lower training.micro"):
         sft.train(SFT_EXAMPLES, by_trl, tmp_path / "sft")
+
+
+@pytest.mark.parametrize("key", [{"grouped": True}, {"kernels": "liger"}])
+def test_trls_trainers_are_refused_with_what_they_do_not_know(key):
+    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config["training"] |= {"trainer": "trl"} | key
+    with pytest.raises(BadInput, match="training.trainer: TRL's trainers know neither grouped nor kernels"):
+        check.check(config)

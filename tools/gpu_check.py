@@ -151,6 +151,8 @@ class Check:
         steps = {"epochs": STEPS, "batch_size": len(self.prompts), "learning_rate": RATE, "warmup_ratio": 0.0}
         named = {"label": stage, "method": stage, "seed": 0, "model": self.model(on_cpu)}
         training = to_mapping(picking.trainer_settings(self.config.training))
+        if on_cpu:
+            training.pop("kernels", None)
         return named | {"training": training, "stage": {"beta": 0.1, "format_weight": 1.0} | own | steps}
 
     def weights(self, name: str) -> Iterator[Result]:

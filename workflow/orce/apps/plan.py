@@ -358,7 +358,8 @@ def job_tokens(config: Config, job: Job, split: str) -> Work:
     batch = config.training.micro_batch_tokens if is_training else config.engine.batch_tokens
     asked = computed_tokens(n, length.ask, length.ask_shared, batch)
     judged = computed_tokens(n, length.judge, length.judge_shared, batch)
-    if length.passages and job.rule in ("candidates", "state"):
+    by_passage = is_training and config.training.grouped is True
+    if length.passages and (by_passage or job.rule in ("candidates", "state")):
         # The questions about a passage are in one batch, which computes it once; n of them are
         # drawn at random.
         passages = length.passages * (1 - math.exp(-n / length.passages))

@@ -501,6 +501,10 @@ def _training(config: Config, registry: Registry) -> Iterator[str]:
     for key, size in sizes.items():
         if size % max(1, training.gpus):
             yield f"{key}.batch_size: {size} is not a multiple of training.gpus, {training.gpus}"
+    if training.kernels is not UNSET and config.device == "cpu":
+        yield "training.kernels: liger's kernels run on a GPU; set device: cuda, or leave the key out"
+    if training.trainer and (training.grouped or training.kernels):
+        yield "training.trainer: TRL's trainers know neither grouped nor kernels; leave these out, or it"
     for target in training.lora.target_modules if training.method == "lora" else ():
         name = target.rpartition(".")[2]
         close = difflib.get_close_matches(name, LAYERS, 1, 0.9)
@@ -561,11 +565,12 @@ def data(config: Config) -> None:
             grade_form(spec.prompt)
     for key, given, _ in _given_files(config):
         _require_file(f"{key}.path", given.path, "JSON lines, CSV or Parquet", Path.is_file)
-    for name in config.training.report_to:
-        if importlib.util.find_spec(name) is None:
-            raise BadInput(
-                f"config: training.report_to: {name} is not installed; pip install {name}"
-            )
+    packages: dict[str, str] = dict.fromkeys(config.training.report_to, "report_to")
+    if config.training.kernels is not UNSET:
+        packages["liger-kernel"] = "kernels"
+    for name, key in packages.items():
+        if importlib.util.find_spec(name.replace("-", "_")) is None:
+            raise BadInput(f"config: training.{key}: {name} is not installed; pip install {name}")
 
 
 def path_with(folder: str | Path) -> str:

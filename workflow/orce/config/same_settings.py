@@ -225,10 +225,8 @@ def in_todays_keys(made: dict[str, Any], now: dict[str, Any]) -> dict[str, Any]:
     if made.get("reader") == "transformers":
         del made["reader"]
     training = made.get("training")
-    if isinstance(training, dict):
-        for key, only in {"shared_prefix": True, "grouped": False}.items():
-            if training.get(key) is only:
-                del training[key]
+    if isinstance(training, dict) and training.get("shared_prefix") is True:
+        del training["shared_prefix"]
     for name in ("scored", "model_read"):
         if "of" in made and name in now:
             made[name] = made.pop("of")

@@ -3,8 +3,8 @@ are computed together.
 
 A confidence LLM is only ever asked for a few short continuations of a long prompt: two for DPO, 101
 for the distribution over confidences and for the tokenized Brier score. The prompt is computed once
-for all of them, a prefix that some share once for these, and so is what all prompts of a batch
-share.
+for all of them, a prefix that some share once for these, and so are what all prompts of a batch
+share and the passage that several questions are about.
 
 A packed row of L columns with a dense mask costs L^2 scores, nearly all of them masked. Here its
 blocks become the rows of a padded batch [G, W], with the shared prefix in front of each block's
@@ -35,7 +35,7 @@ OWN_ATTENTION = "has its own implementation of attention"
 # The kinds of layer with a window, and the key of a config that holds its size. Packed rows and the
 # KV cache compute whole attention, which is exact as long as everything fits a sliding window.
 WINDOWED = {"sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}
-FAMILY = 32  # tokens that questions about one passage share, beyond what all prompts do
+FAMILY = 32  # tokens that prompts have to share before they are laid out as a family
 # A padded batch's longest prompt may be SPREAD times as long as its shortest plus SLACK tokens,
 # which cost little.
 SPREAD = 1.5
@@ -44,6 +44,7 @@ QUESTIONS = 4  # prompts about one passage from which on they are a padded batch
 
 Ids = list[list[int]]  # token ids, such as those of several prompts
 Batches = list[list[int]]  # indices of the prompts in each
+Families = list[tuple[list[int], int]]  # (indices, length of their common prefix)
 T = TypeVar("T")
 
 
@@ -116,14 +117,16 @@ def pack(prompts: Ids, tries: list[TokenTrie]) -> Packed:
     """A batch of B prompts (token ids), each with a trie of K continuations, as one row of L
     columns (tokens) without padding.
 
-    The prefix of S tokens that all prompts share comes first and once. Then comes a block for each
-    prompt: the rest of it and the inner nodes of its trie. Blocks do not see each other.
+    The prefix of S tokens that all prompts share comes first and once. Then come G blocks, which do
+    not see each other. A block is a family of prompts (see `families`): the stem that they share
+    beyond the prefix, once, and for each prompt the rest of it and the inner nodes of its trie.
+    Families are found among neighbours only, so the prompts should be sorted (`packed_batches`).
 
     input_ids, position_ids: int64 [1, L]
-    visible: bool [B, W, S + W], W columns in the widest block: which columns of the prefix and of
+    visible: bool [G, W, S + W], W columns in the widest block: which columns of the prefix and of
         its own block each column of a block attends to. The columns of the prefix attend to those
         before them.
-    gather: int64 [B W], the column at each position of the padded batch of blocks
+    gather: int64 [G W], the column at each position of the padded batch of blocks
     position: int64 [L - S], where in that batch each column after the prefix is
     columns: for each prompt the columns of its tokens and inner nodes, int64 [tokens + inner nodes]
     shape: (B, K)
@@ -135,16 +138,22 @@ def pack(prompts: Ids, tries: list[TokenTrie]) -> Packed:
     positions = [*range(shared)]
     columns: list[list[int]] = []
     blocks: list[torch.Tensor] = []
-    for prompt, trie in zip(prompts, tries, strict=True):
-        first = len(ids)
-        length = len(prompt)
-        ids += prompt[shared:]
-        positions += range(shared, length)
-        for token, above in trie.branches:
-            ids.append(token)
-            positions.append(length + len(above))
-        columns.append([*range(shared), *range(first, len(ids))])
-        blocks.append(_block_mask(length - shared, trie))
+    for members, depth in families(prompts, shared):
+        stem = range(len(ids), len(ids) + depth - shared)
+        ids += prompts[members[0]][shared:depth]
+        positions += range(shared, depth)
+        masks = []
+        for b in members:
+            first = len(ids)
+            length = len(prompts[b])
+            ids += prompts[b][depth:]
+            positions += range(depth, length)
+            for token, above in tries[b].branches:
+                ids.append(token)
+                positions.append(length + len(above))
+            columns.append([*range(shared), *stem, *range(first, len(ids))])
+            masks.append(_member_mask(length - depth, tries[b]))
+        blocks.append(_block_mask(len(stem), masks))
     bounds = torch.tensor([shared, *map(len, blocks)]).cumsum(0)  # of the blocks in the row
     place = torch.arange(max(map(len, blocks))).expand(len(blocks), -1)
     return _nodes_of(tries, columns) | {
@@ -191,9 +200,9 @@ def _nodes_of(tries: list[TokenTrie], columns: list[list[int]]) -> Packed:
     }
 
 
-def _block_mask(rest: int, trie: TokenTrie) -> torch.Tensor:
-    """Which columns of a block see which, bool [C, C]: the `rest` tokens of a prompt see those
-    before them; an inner node sees these tokens, its ancestors and itself.
+def _member_mask(rest: int, trie: TokenTrie) -> torch.Tensor:
+    """Which columns of a prompt in a block see which, bool [C, C]: its `rest` tokens after the stem
+    see those before them; an inner node sees these tokens, its ancestors and itself.
     """
     width = rest + len(trie.inner)
     mask = torch.ones(width, width, dtype=torch.bool).tril()
@@ -201,6 +210,15 @@ def _block_mask(rest: int, trie: TokenTrie) -> torch.Tensor:
     for i, (_, above) in enumerate(trie.branches):
         inner[i, [*above, i]] = True
     return mask
+
+
+def _block_mask(stem: int, members: list[torch.Tensor]) -> torch.Tensor:
+    """Which columns of a block see which, bool [W, W]: the members of the family see the stem, and
+    not each other.
+    """
+    block = torch.block_diag(torch.ones(stem, stem, dtype=torch.bool).tril(), *members)
+    block[stem:, :stem] = True
+    return block
 
 
 def _padded_masks(blocks: list[torch.Tensor], shared: int) -> torch.Tensor:
@@ -372,8 +390,31 @@ def check_window(config, length: int, remedy: str) -> None:
 
 
 # Which prompts are computed together: batches cut by their tokens, so that memory does not depend
-# on the lengths. What the prompts of a batch share is computed once. No result depends on the
-# batches but for rounding.
+# on the lengths. Those that begin alike are sorted together, and what they share is computed once.
+# No result depends on the batches but for rounding.
+
+
+def families(prompts: Ids, shared: int) -> Families:
+    """Neighbours that begin alike, as questions about one passage do: (indices, length of their
+    common prefix).
+
+    The common prefix beyond the first `shared` tokens has at least FAMILY tokens, and half of the
+    shorter neighbour's. A prompt without such a neighbour is a family of its own, with the prefix
+    `shared`.
+    """
+    if not prompts:
+        return []
+    groups = [([0], shared)]
+    for i, (before, prompt) in enumerate(itertools.pairwise(prompts), 1):
+        alike = common_prefix([before, prompt])
+        shorter = min(len(before), len(prompt))
+        if alike - shared < max(FAMILY, (shorter - shared) / 2):
+            groups.append(([i], shared))
+            continue
+        members, depth = groups[-1]
+        members.append(i)
+        groups[-1] = (members, alike if len(members) == 2 else min(depth, alike))
+    return groups
 
 
 def common_prefix(sequences: Ids) -> int:
@@ -385,42 +426,38 @@ def common_prefix(sequences: Ids) -> int:
     return min(len(commonprefix(sequences)), min(map(len, sequences)) - 1)
 
 
-def passages(prompts: Ids) -> list[list[int]]:
-    """Indices of the questions about each passage that has at least QUESTIONS of them.
-
-    Two prompts that follow each other in alphabetical order are about one passage if they share
-    FAMILY tokens, and half of the shorter one, beyond the prefix of all prompts.
+def sorted_families(prompts: Ids) -> tuple[int, Families]:
+    """The length of the prefix that all prompts share, and the families of the sorted prompts; most
+    are alone.
     """
     shared = common_prefix(prompts)
     order = sorted(range(len(prompts)), key=lambda i: (prompts[i], i))
-    groups = [order[:1]]
-    for before, i in itertools.pairwise(order):
-        pair = [prompts[before], prompts[i]]
-        shorter = min(map(len, pair))
-        if common_prefix(pair) - shared < max(FAMILY, (shorter - shared) / 2):
-            groups.append([])
-        groups[-1].append(i)
-    return [group for group in groups if len(group) >= QUESTIONS]
+    groups = families([prompts[i] for i in order], shared)
+    return shared, [([order[i] for i in members], depth) for members, depth in groups]
 
 
 def padded_batches(prompts: Ids, budget: int, more: int = 0) -> Batches:
     """Indices of the prompts in batches of at most `budget` tokens, each padded to its longest
     prompt.
 
-    The prefix that all prompts of a batch share counts once, so questions about one passage have
-    batches of their own. more: tokens that will follow each prompt. A prompt that exceeds the
-    budget is a batch by itself.
+    The prefix that all prompts of a batch share counts once. more: tokens that will follow each
+    prompt. A prompt that exceeds the budget is a batch by itself.
     """
-    about_passages = passages(prompts)
-    together = {i for group in about_passages for i in group}
-    rest = [i for i in range(len(prompts)) if i not in together]
+    shared, grouped = sorted_families(prompts)
+    passages: Families = []
+    rest: list[int] = []
+    for members, depth in grouped:
+        if len(members) >= QUESTIONS:
+            passages.append((members, depth))
+        else:
+            rest += members
+    rest.sort()
     batches: Batches = []
-    for group in [*about_passages, rest]:
-        shared = common_prefix([prompts[i] for i in group])
+    for members, depth in [*passages, (rest, shared)]:
         widest = -1.0  # tokens after the common prefix that fit the latest batch: at first none
-        for i in sorted(group, key=lambda i: len(prompts[i])):
-            own = len(prompts[i]) - shared
-            if own > widest or shared + (len(batches[-1]) + 1) * (own + more) > budget:
+        for i in sorted(members, key=lambda i: len(prompts[i])):
+            own = len(prompts[i]) - depth
+            if own > widest or depth + (len(batches[-1]) + 1) * (own + more) > budget:
                 batches.append([])
                 widest = SPREAD * own + SLACK
             batches[-1].append(i)
@@ -430,13 +467,22 @@ def padded_batches(prompts: Ids, budget: int, more: int = 0) -> Batches:
 def packed_batches(prompts: Ids, more: Sequence[int], budget: int) -> Batches:
     """Indices of the prompts in batches for `pack`, of at most `budget` columns each.
 
-    more: for each prompt the tokens of its trie. Blocks of similar width are together. A prompt
-    that exceeds the budget is a batch by itself.
+    more: for each prompt the tokens of its trie. Prompts of a family are neighbours, and blocks of
+    similar width are together. A prompt that exceeds the budget is a batch by itself.
     """
-    shared = common_prefix(prompts)
-    widths = [len(prompt) - shared + own for prompt, own in zip(prompts, more, strict=True)]
-    order = sorted(range(len(prompts)), key=lambda i: (widths[i], i))
-    return group_by_budget(order, widths.__getitem__, budget - shared)
+    shared, grouped = sorted_families(prompts)
+    blocks = []  # (width, indices)
+    for members, depth in grouped:
+        own = {i: len(prompts[i]) - depth + more[i] for i in members}
+        for group in group_by_budget(members, own.__getitem__, budget - depth):
+            width = depth - shared + sum(own[i] for i in group)
+            blocks.append((width, group))
+    batches: Batches = []
+    for group in group_by_budget(sorted(blocks), lambda block: block[0], budget - shared):
+        batches.append([])
+        for _, indices in group:
+            batches[-1] += indices
+    return batches
 
 
 def group_by_budget(items: Sequence[T], size: Callable[[T], int], budget: int) -> list[list[T]]:

@@ -263,6 +263,11 @@ class Trainer(Part, kw_only=True):
     method: Literal["lora", "full"]  # adapters or all weights
     lora: Lora  # adapters; unused where method is full
     checkpointing: bool  # recompute activations in the backward pass
+    # questions about one passage stay together, so that it is computed once
+    grouped: bool | UnsetType = UNSET
+    # liger: RMSNorm, RoPE and SwiGLU by the package liger-kernel, on GPUs; losses differ by
+    # rounding (default: torch's)
+    kernels: Literal["liger"] | UnsetType = UNSET
     # trl: SFT and DPO by TRL's own trainers, on padded rows, with any attention (default: this
     # project's, on packed rows)
     trainer: Literal["trl"] | UnsetType = UNSET

@@ -147,6 +147,8 @@ def trainable(job: TrainingJob, weights: str | None) -> LanguageModel:
         model = replace(model, dtype="float32")
     refuse_sharded_weights()
     lm = language_model.load(model, weights, trainable=True)
+    if training.kernels == "liger":
+        use_liger(lm.model)
     if training.method == "lora" and weights is None:
         set_seed(job.seed)  # of the adapter's weights
         lm.model = with_new_adapter(lm.model, training.lora)
@@ -187,6 +189,25 @@ def with_new_adapter(model, lora):
     return get_peft_model(model, adapter)
 
 
+def use_liger(model) -> None:
+    """Let a model, or the base of its adapter, compute RMSNorm, RoPE and SwiGLU by liger's Triton
+    kernels (Hsu et al., 2024). Raises BadInput if it has none for such a model.
+    """
+    from liger_kernel.transformers.monkey_patch import (
+        MODEL_TYPE_TO_APPLY_LIGER_FN,
+        _apply_liger_kernel_to_instance,
+    )
+
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    kind = base.config.model_type
+    if kind not in MODEL_TYPE_TO_APPLY_LIGER_FN:
+        raise BadInput(
+            f"training.kernels: liger has no kernels for models of type {kind}; leave the key out"
+        )
+    # Its loss would need all logits; ours are computed at a few columns.
+    _apply_liger_kernel_to_instance(base, cross_entropy=False, fused_linear_cross_entropy=False)
+
+
 # The trainer
 
 
@@ -220,7 +241,7 @@ def trainer_arguments(lm: LanguageModel, job: TrainingJob, work: Path) -> dict[s
         dataloader_pin_memory=False,
         label_names=[],
     )
-    return {"model": lm.model, "args": args}
+    return {"model": lm.model, "args": args, "grouped": job.training.grouped is True}
 
 
 def check_lengths(lm: LanguageModel, rows: Sequence[Row]) -> None:

@@ -10,15 +10,16 @@ and for LoRA's dropout.
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
 from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 from msgspec import Struct
+from torch.utils.data import Sampler
 
 from orce.errors import BadInput
-from orce.llm.trie import Packed, TokenTrie, pack, packed_batches
+from orce.llm.trie import Packed, TokenTrie, pack, packed_batches, sorted_families
 from orce.runtime import process
 from orce.runtime.process import say, speed
 from orce.training.frozen_layers import FrozenLayers
@@ -76,6 +77,32 @@ def pack_rows(rows: Sequence[Row]) -> Packed:
     return pack([row.prompt_ids for row in rows], [row.trie for row in rows])
 
 
+class FamilySampler(Sampler):
+    """Shuffles families of prompts (token ids), such as the questions about one passage, and keeps
+    each together.
+    """
+
+    def __init__(self, prompts: list[list[int]], seed: int):
+        _, families = sorted_families(prompts)
+        self.families = [members for members, _ in families]
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called before each epoch, so that a resumed training sees the order that it had."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return sum(map(len, self.families))
+
+    def __iter__(self) -> Iterator[int]:
+        draw = torch.Generator().manual_seed(self.seed + self.epoch)
+        for family in torch.randperm(len(self.families), generator=draw).tolist():
+            members = self.families[family]
+            for i in torch.randperm(len(members), generator=draw).tolist():
+                yield members[i]
+
+
 # Trainers
 
 
@@ -118,15 +145,19 @@ class WatchedTrainer(Trainer):
 class PackedTrainer(WatchedTrainer, Generic[AnyRow]):
     """Base trainer: packs rows into micro-batches of at most `budget` tokens. Subclasses define
     `part_loss`.
+
+    grouped: whether an epoch shuffles families of prompts, so that a step has whole ones
+        (`training.grouped`).
     """
 
     # Trainer must not divide a loss: one batch of its data loader is one optimizer step.
     current_gradient_accumulation_steps = 1
 
-    def __init__(self, rows: Sequence[AnyRow], **options):
+    def __init__(self, rows: Sequence[AnyRow], grouped: bool = False, **options):
         # The collator leaves rows as they are: `training_step` packs them when it knows the budget.
         options |= {"train_dataset": rows, "data_collator": lambda rows: {"rows": rows}}
         super().__init__(rows, **options)
+        self.grouped = grouped
         self.frozen: FrozenLayers | None = None  # those that `common.fit` has computed already
         self.batch: Sequence[AnyRow] = ()  # of the latest step
 
@@ -216,6 +247,11 @@ class PackedTrainer(WatchedTrainer, Generic[AnyRow]):
         in_step = {id(row) for row in self.batch}
         examples = [str(n) for n, row in enumerate(self.rows, 1) if id(row) in in_step]
         return f"{super().describe_step()}, examples {', '.join(examples)} of {len(self.rows)}"
+
+    def _get_train_sampler(self, train_dataset=None):
+        if not self.grouped:
+            return super()._get_train_sampler(train_dataset)
+        return FamilySampler([row.prompt_ids for row in self.rows], self.args.seed)
 
     def floating_point_ops(self, inputs):
         return 0  # nothing reads the sum, and it counts every parameter in every step
