@@ -35,7 +35,7 @@ class Serving(ThreadingHTTPServer):
 class Repo:
     """A repository, or the revision of one that its key NAME@REVISION names: its files at one commit.
 
-    gated: the status with which its files are refused.
+    gated: the status with which its files are refused. sizes: of files that are told to be larger than they are.
     """
 
     files: dict[str, bytes]
@@ -43,6 +43,7 @@ class Repo:
     kind: str = "datasets"
     gated: int | None = None
     asked: list[str] = field(default_factory=list)  # files that were sent
+    sizes: dict[str, int] = field(default_factory=dict)
 
 
 class Hub:
@@ -185,6 +186,6 @@ def _info(name: str, repo: Repo) -> dict:
         "lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z", "private": False,
         "gated": "manual" if repo.gated else False, "disabled": False, "downloads": 0, "likes": 0, "tags": [],
         "siblings": [
-            {"rfilename": path, "size": len(data)} for path, data in sorted(repo.files.items())
+            {"rfilename": path, "size": repo.sizes.get(path, len(data))} for path, data in sorted(repo.files.items())
         ],
     }  # fmt: skip

@@ -11,6 +11,7 @@ import pytest
 import wheels
 from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, on_cpu, typed
 from msgspec.structs import replace
+from test_config import deep_merge
 
 from orce import methods, stages, tasks
 from orce.artefacts.records import Greedy
@@ -82,7 +83,7 @@ def test_separated_and_constant_confidences_give_finite_probabilities(name, conf
 
 def config(**over):
     """The demo's configuration with a data set to fit on, and a table of rows; PATH__TO__A__KEY=value changes it."""
-    found = load.merge(load.read_mapping(ROOT / "config.yaml"), load.read_mapping(ROOT / "config/demo.yaml"))
+    found = deep_merge(load.read_mapping(ROOT / "config.yaml"), load.read_mapping(ROOT / "config/demo.yaml"))
     demo = load.read_mapping(ROOT / "config/demo.yaml")
     found |= {key: demo[key] for key in ("datasets", "models", "methods")}
     fit = {"task": found["datasets"]["arithmetic"]["task"], "source": {}, "confidence_from": "arithmetic"}

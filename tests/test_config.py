@@ -5,8 +5,10 @@ import copy
 import re
 import shutil
 from pathlib import Path
+from typing import Annotated
 
 import dry_run
+import msgspec
 import pytest
 import yaml
 from conftest import ROOT, cases, program, typed
@@ -22,8 +24,18 @@ from orce.settings import load
 from orce.settings.stage import to_mapping
 from orce.tasks.examples import split_slices
 
+
+def deep_merge(base, over):
+    for key, value in over.items():
+        if isinstance(value, dict) and isinstance(base.get(key), dict):
+            deep_merge(base[key], value)
+        else:
+            base[key] = value
+    return base
+
+
 PAPER = load.read_mapping(ROOT / "config.yaml")
-DEMO = load.merge(PAPER, load.read_mapping(ROOT / "config" / "demo.yaml"))
+DEMO = deep_merge(copy.deepcopy(PAPER), load.read_mapping(ROOT / "config" / "demo.yaml"))
 
 
 def changed(path, value) -> dict:
@@ -35,6 +47,19 @@ def changed(path, value) -> dict:
         place = place[key]
     place[last] = value
     return config
+
+
+@pytest.mark.parametrize(("kind", "told"), [
+    (Annotated[str, msgspec.Meta(ge=1)], "Can only set `ge` on a numeric type"),
+    (Annotated[int, msgspec.Meta(lt=0.5)], "'float' object cannot be interpreted as an integer"),
+])  # fmt: skip
+def test_a_limit_that_the_type_of_a_new_key_cannot_have_is_told_in_one_line_with_the_key(kind, told):
+    keys = msgspec.defstruct("Keys", [("added", kind)])
+    with pytest.raises(BadInput) as raised:
+        load.convert({"added": 1}, keys, "dpo")
+    said = str(raised.value)
+    assert said.startswith("config: dpo.added: its type in orce/settings/schema.py")
+    assert told in said and "\n" not in said
 
 
 @pytest.mark.parametrize("stage", [("state", "orce"), ("tune_state",)], ids=str)
@@ -64,11 +89,11 @@ def test_a_model_behind_a_server_answers_and_another_one_judges():
 
 
 @pytest.mark.parametrize(("section", "name", "over", "expected"), cases("replaced_sources"))
-def test_a_source_replaces_the_one_of_another_file(section, name, over, expected):
+def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section, name, over, expected):
     """smollm2: the demo's packaged weights."""
     config = copy.deepcopy(DEMO if name == "smollm2" else PAPER)
     more = {} if section == "datasets" or name == "smollm2" else {"confidence": "llama3-8b"}
-    checked = configuration.check(load.merge(config, {section: {name: {"source": over} | more}}))
+    checked = configuration.check(deep_merge(config, {section: {name: {"source": over} | more}}))
     if section == "datasets":
         assert stages.pick_settings("prompts", checked, name).source == expected
     else:
@@ -174,6 +199,8 @@ def test_config_on_the_command_line_plans_the_jobs_that_the_same_in_a_file_does(
     plans = [snakemake(project, "-p", *more) for more in (words, ["--configfile", "mine.yaml"], [])]
     typed, filed, usual = ([line for line in said.split("\n") if "orce" in line] for _, said in plans)
     assert sorted(typed) == sorted(filed) != sorted(usual) and len(typed) > 100
+    code, said = snakemake(project, "--config", "dpo={rounds: 010}")
+    assert code and "--config: dpo.rounds: '010'; expected integer ≥ 1" in said
 
 
 @pytest.mark.parametrize(("typed", "message"), [
@@ -198,6 +225,18 @@ def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(proj
     (project / "other").mkdir()
     status, text = snakemake(project, "--directory", "other", "--configfile", "mine.yaml")
     assert status != 0
-    assert "config: top level: no key 'seed' (every random" in text
-    assert "; name the project's before yours: --configfile config.yaml mine.yaml" in text
+    said = "and no other file sets seed, datasets, models, ...; copy it there"
+    assert f"no config.yaml in {project}/other, {said}" in text
     assert snakemake(project, "--directory", "other", "--configfile", "config.yaml", "mine.yaml")[0] == 0
+
+
+@pytest.mark.slow
+def test_a_preset_that_takes_away_what_was_set_before_it_is_noted(project):
+    (project / "mine.yaml").write_text(yaml.safe_dump({"paper_tables": ["transfer"], "seed": 7}))
+    preset = str(ROOT / "config" / "demo.yaml")
+    text = snakemake(project, "--configfile", "mine.yaml", preset)[1]
+    note = "config: demo.yaml comes after mine.yaml and overrides its paper_tables; the last file wins"
+    assert text.count(note) == 1
+    assert "--configfile config/demo.yaml mine.yaml to keep yours" in text
+    for files in ([preset, "mine.yaml"], [ROOT / "config.yaml", preset]):
+        assert "the last file wins" not in snakemake(project, "--configfile", *files)[1]

@@ -19,7 +19,7 @@ import dry_run
 import pytest
 from conftest import ROOT, cases
 
-FLAGS = ("--from-reference",)  # options that have no value
+FLAGS = ("--from-reference", "--reasoning")  # options that have no value
 FROZEN = ROOT / "tests" / "frozen"
 RUNS = {
     "paper": ["--configfile", "tests/data/one_round.yaml"],

@@ -25,8 +25,8 @@ from orce.errors import BadInput
 from orce.given import records as given_records
 from orce.given.grading import grade_form
 from orce.settings.load import merge
-from orce.settings.stage import to_argument
-from orce.stages import likelihoods
+from orce.settings.stage import to_argument, to_mapping
+from orce.stages import likelihoods, state
 
 pytestmark = pytest.mark.usefixtures("folder", "direct")
 
@@ -436,3 +436,26 @@ def test_the_confidences_of_a_run_are_of_graded_answers_and_of_their_meanings():
     assert [one["greedy"]["meaning"] for one in samples] == [0 if i % 2 else 2 for i in range(6)]
     kappas = [line.split(",")[4] for line in (CELL / "surrogate.csv").read_text().splitlines()[1:]]
     assert kappas == ["0.6"] * 6
+
+
+@pytest.mark.parametrize(("reads", "flags", "shown"), [
+    ("reasoning", ["--reasoning"], "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome"),
+    ("answer", [], "Proposed answer: Rome"),
+])  # fmt: skip
+def test_the_confidence_llm_is_taught_on_what_it_reads(reads, flags, shown):
+    """The reasoning only where the data set asks for it."""
+    config = config_of(mode="exact")
+    config["datasets"]["towns"]["judge_reads"] = reads
+    replies = [f"Let me think about {town}.\nAnswer: {town}" for town in TOWNS]
+    rows = [record(i, answers=[reply, "I cannot say."], greedy=reply) for i, reply in enumerate(replies)]
+    written(Path("samples.jsonl"), rows)
+    checked = imported(config)
+    samples, task = str(CELL / "ungraded-samples.jsonl"), tasks.get("qa")
+    assert main(["surrogate", "--samples", samples, "--seed", "1", *flags, "--out", "surrogate.csv"]) == 0
+    taught = stages.read_realised(task, Path("surrogate.csv"), {"test": FROZEN})
+    items = [(example, one.greedy) for example, one in stages.read_tested(FROZEN, samples)]
+    settings = stages.pick_settings("state", checked, "towns", "api", "vanilla")
+    read = [turn["content"] for (turn, *_) in state.judge_prompts(items, settings)]
+    assert read == [pair.prompt[0]["content"] for pair in taught]
+    assert shown in read[1] and ("think" in read[1]) == (reads == "reasoning")
+    assert ("reads" in to_mapping(settings)) == (reads == "reasoning"), "the default is in no seal"

@@ -255,19 +255,21 @@ def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served
     ({"gated": 403}, "Qwen/Qwen3-8B: gated on the hub; accept its terms on its page there, then log in with"),
     ({"commit": "e" * 40}, "Qwen/Qwen3-8B: the hub has no revision 'b968826d9c46dd6066d109eabc6255188de91218' of it"),
     ({"kind": "datasets"}, "Qwen/Qwen3-8B: no such model on the hub, or a private one, which needs `hf auth login`"),
+    ({"sizes": {"model-00001-of-00004.safetensors": 10**16}}, "the weights need 10000000.0 GB more, and "),
 ])  # fmt: skip
-def test_a_refusal_is_one_line_of_the_job_that_fetches_the_weights(served, weights, project, change, message):
+def test_access_and_space_are_asked_for_before_the_first_job(served, weights, project, change, message):
     vars(weights).update(change)
     code, said = on_the_hub([*SNAKEMAKE, "--cores", "1", "--", WEIGHTS], project, served)
-    lines = (project / "results/logs/fetch/qwen3-8b.log").read_text().splitlines()
-    assert code == 1 and message in lines[-1] and message in said, said
+    assert code == 1 and [message in line for line in said.splitlines()].count(True) == 1, said
+    assert not (project / "results").exists() and not weights.asked
 
 
-def test_without_a_network_a_run_takes_what_was_fetched(served, weights, project):
+def test_without_a_network_a_run_says_so_in_a_line_and_takes_what_was_fetched(served, weights, project):
     alone = {"HF_ENDPOINT": "http://127.0.0.1:9"}
     words = [*SNAKEMAKE, "--cores", "1", "--forcerun", "fetch", "--", WEIGHTS]
     code, said = on_the_hub(words, project, served, **alone)
-    assert code == 1 and "not in the local cache, and the hub cannot be reached" in said, said
+    assert code == 1 and "[preflight] Qwen/Qwen3-8B: the hub does not answer (" in said
+    assert "not in the local cache, and the hub cannot be reached" in said, said
     assert on_the_hub(words, project, served)[0] == 0
     code, said = on_the_hub(words, project, served, **alone)
     assert code == 0, said

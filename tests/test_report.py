@@ -36,6 +36,7 @@ from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.metrics.summary import Stated
 from orce.reports import figures
+from orce.runtime import preflight
 from orce.settings import load
 from orce.settings.stage import CellPicture, Pictures, parse_argument, to_argument, to_mapping
 from orce.stages import metrics_csv, prompts
@@ -254,6 +255,18 @@ def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):
         ["consistency", "0.500", "0.250", "0.125", "-", "0.750", "0"],
         ["orce", "-", "-", "-", "-", "-", "3"],
     ]  # fmt: skip
+
+
+def test_a_run_says_whose_tables_it_replaces(folder, capsys):
+    """As `orce tables` writes the document: with a line for each table."""
+    document = folder / "paper_tables" / "tables.tex"
+    document.parent.mkdir()
+    document.write_text("\\begin{document}\n\\input{arithmetic.tex}\n\\input{transfer.tex}\n")
+    preflight.tell_replaced(["mine"], {"results/metrics.csv"})
+    preflight.tell_replaced(["transfer", "arithmetic", "mine"], {"paper_tables/tables.tex"})
+    assert capsys.readouterr().err == ""
+    preflight.tell_replaced(["mine", "transfer"], {"paper_tables/tables.tex"})
+    assert "replaced: they show arithmetic, transfer, now mine, transfer;" in capsys.readouterr().err
 
 
 # The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal.

@@ -79,6 +79,10 @@ def test_kappa_is_the_share_of_right_samples_and_the_realised_answer_is_of_the_m
         "tested,test,3,4,0.75,elk,0\n"
         "tuned,validation,0,2,0.0,gnu,1\n"
     )
+    stage("surrogate", samples="samples.jsonl", seed=1, out="whole.csv", reasoning=True)
+    whole = Path("whole.csv").read_text().splitlines()
+    assert whole[0].endswith(",answer_correct,raw") and whole[4] == "tested,test,3,4,0.75,elk,0,elk"
+    assert whole[1] in ("half,sft,2,4,0.5,ant,1,ant 0", "half,sft,2,4,0.5,ant,1,ant 1"), "a reply with that answer"
 
 
 def replying(body, headers):

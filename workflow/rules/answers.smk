@@ -119,8 +119,12 @@ rule surrogate:
         runtime=60,
     params:
         seed=CONFIG.seed,
-        settings=lambda wildcards: to_argument({"seed": CONFIG.seed}),
+        reasoning=lambda wildcards: "--reasoning" if reads_reasoning(wildcards.dataset) else "",
+        settings=lambda wildcards: to_argument(
+            {"seed": CONFIG.seed} | ({"reasoning": True} if reads_reasoning(wildcards.dataset) else {})
+        ),
     message:
         "Estimate kappa of {wildcards.model} on {wildcards.dataset}"
     shell:
-        "python -m orce surrogate --samples {input.samples} --seed {params.seed} --out {output} 2>&1 | tee {log}"
+        "python -m orce surrogate --samples {input.samples} --seed {params.seed} {params.reasoning}"
+        " --out {output} 2>&1 | tee {log}"

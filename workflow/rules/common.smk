@@ -1,12 +1,13 @@
 # The configuration, checked, and what the rules share: a job's settings, what it asks of the machine, and the few inputs that
 # depend on the configuration. It is config.yaml, then the files of --configfile; the last one wins.
-import functools
 import gc
 import itertools
 import re
 import sys
 from pathlib import Path
 from shlex import quote
+
+from snakemake.utils import update_config
 
 # The objects of Snakemake and its libraries live as long as this process: each full collection would walk them again, a tenth of
 # a second. Frozen once in a process: what a run leaves may be collected in the next.
@@ -23,18 +24,17 @@ from orce.apps import plan
 from orce.config import check, layout, picking, targets
 from orce.settings import load
 from orce.config.cells import Cell, reward_and_round, round_folder, round_start
-from orce.errors import BadInput
+from orce.errors import BadInput, printable
 from orce.runtime import preflight
 from orce.settings.stage import PAPER_REWARD, to_argument
-
-CONFIG_FILES = [path for path in ("config.yaml", *workflow.overwrite_configfiles) if Path(path).exists()]
 
 
 def refuse(error):
     """End the run: below a WorkflowError Snakemake prints lines of this code. Each line of the refusal names the file that
     sets its key."""
+    files = [path for path in ("config.yaml", *workflow.overwrite_configfiles) if Path(path).exists()]
     for line in str(error).split("\n"):
-        logger.error(load.name_file(line, CONFIG_FILES, workflow.config_settings.config))
+        logger.error(load.name_file(line, files, workflow.config_settings.config))
     raise SystemExit(1)
 
 
@@ -48,10 +48,17 @@ except BadInput as error:
 configfile: "config.yaml"
 
 
+update_config(config, load.as_in_a_file(workflow.config_settings.config))
 try:
-    # Snakemake takes the last of two equal keys, and mixes the keys of two sources.
-    given = [*map(load.read_mapping, CONFIG_FILES), load.as_in_a_file(workflow.config_settings.config)]
-    config.update(functools.reduce(load.merge, given))
+    if unset := load.missing_keys_message(config, Path.cwd()):
+        raise BadInput(unset)
+    if workflow.is_main_process:
+        given = [Path(path) for path in workflow.overwrite_configfiles]
+        # Snakemake takes the last of two equal keys, and forgets in which order two keys of a source came.
+        whole = [path for path in (Path("config.yaml"), *given) if path.suffix != ".json" and path.exists()]
+        load.read_in_order(whole)
+        for note in load.late_preset_lines(given, CHECKOUT / "config"):
+            logger.warning(printable(note))
     CONFIG = check.check(config)
     check.data(CONFIG)
     if workflow.is_main_process:
@@ -126,6 +133,11 @@ def as_json(chosen):
 def shard_of(number):
     """A rule's parameter: the job's I/N, where the configuration divides its stage into N shards, shards/I/FILE."""
     return lambda wildcards: f"{wildcards.shard.split('/')[1]}/{number}" if wildcards.shard else ""
+
+
+def reads_reasoning(dataset):
+    """Whether the confidence LLM reads whole replies, which are kept then."""
+    return CONFIG.datasets[dataset].judge_reads == "reasoning"
 
 
 # Weights and prompts

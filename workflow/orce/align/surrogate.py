@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from orce.artefacts import tables
 from orce.artefacts.store import verify
@@ -46,7 +47,11 @@ def realised_answer(answers: Sequence[Answer], correct: Sequence[bool], rng) -> 
 
 
 class Row(msgspec.Struct, kw_only=True):
-    """A prompt with its kappa and its realised answer. answer: empty if it could not be read."""
+    """A prompt with its kappa and its realised answer.
+
+    answer: empty if it could not be read. raw: the reply that states the answer, where the
+    confidence LLM reads the reasoning too.
+    """
 
     id: str
     split: str
@@ -55,18 +60,21 @@ class Row(msgspec.Struct, kw_only=True):
     kappa: float
     answer: str
     answer_correct: int
+    raw: str | UnsetType = UNSET
 
     @property
     def key(self) -> tuple[str, str]:
         return self.split, self.id
 
 
-COLUMNS = Row.__struct_fields__
+COLUMNS = Row.__struct_fields__[:-1]  # all but the optional `raw`
 
 
 def write_surrogate(handle, rows: Sequence[Row]) -> None:
-    """Write rows as CSV; floats keep every digit."""
-    tables.write_csv(handle, [COLUMNS, *map(msgspec.structs.astuple, rows)])
+    """Write rows as CSV, with the column `raw` where they have it; floats keep every digit."""
+    columns = COLUMNS if not rows or rows[0].raw is UNSET else (*COLUMNS, "raw")
+    lines = [msgspec.structs.astuple(row)[: len(columns)] for row in rows]
+    tables.write_csv(handle, [columns, *lines])
 
 
 def read_surrogate(path) -> list[Row]:

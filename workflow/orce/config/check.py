@@ -24,7 +24,9 @@ from orce.config.picking import TRAINING_SPLITS
 from orce.errors import BadInput, explain
 from orce.given.grading import grade_form
 from orce.given.records import read_given
+from orce.llm import engines
 from orce.methods import Registry
+from orce.methods.fitted import COMBINATIONS
 from orce.runtime.process import say
 from orce.settings import load
 from orce.settings.schema import (
@@ -85,10 +87,12 @@ def read_here(more: list[str]) -> Config:
 
 
 def read_config(paths: list[str]) -> Config:
-    """The checked configuration of some files; later ones override keys of earlier ones."""
-    merged = functools.reduce(load.merge, map(load.read_mapping, paths))
+    """The checked configuration of some files, merged as Snakemake does: later ones override keys
+    of earlier ones.
+    """
+    files = load.read_in_order(paths)
     try:
-        return check(merged)
+        return check(functools.reduce(load.merge, files))
     except BadInput as error:
         raise BadInput(load.name_file(str(error), paths)) from None
 
@@ -120,10 +124,12 @@ def _problems(config: Config) -> Iterator[str]:
 
 
 def _names(config: Config) -> Iterator[str]:
-    """What the checks of a part rely on: GPUs, tables and test splits that there are."""
+    """What the checks of a part rely on: an engine, GPUs, tables and test splits that there are."""
     for section, reserved in RESERVED.items():
         for name in getattr(config, section).keys() & reserved:
             yield f"{section}.{name}: {name!r} is what a run itself writes under results/; choose another name"
+    if config.engine.name not in engines.NAMES:
+        yield f"engine.name: no engine {config.engine.name!r}; engines are {', '.join(engines.NAMES)}"
     if config.device == "cuda" and 0 in (config.gpus, config.training.gpus):
         yield "gpus and training.gpus must be at least 1 where device is cuda"
     yield from _twice("paper_tables", config.paper_tables)
@@ -173,6 +179,10 @@ def _dataset(name: str, config: Config) -> Iterator[str]:
             yield f"{key}.splits.test.from: {taken}; give that a size, so that the two are cut apart"
     if dataset.grading == "grader" and config.grading is None:
         yield f"{key}.grading: needs a grader: grading: {{model: NAME}}, a key of models"
+    read = datasets[judged_by].judge_reads
+    if dataset.judge_reads != read:
+        judges = f"the confidence LLMs of {source}, which judge this dataset"
+        yield f"{key}.judge_reads: {dataset.judge_reads}, and {judges}, read {read}; give both the same"
 
 
 def _columns(key: str, dataset: Dataset) -> Iterator[str]:
@@ -354,8 +364,11 @@ def _methods(config: Config, registry: Registry) -> Iterator[str]:
 
 
 def _combination(name: str, given: dict[str, Any], registry: Registry) -> Iterator[str]:
+    if given["fit"] not in COMBINATIONS:
+        yield f"methods.{name}.fit: {given['fit']!r}; expected {', '.join(COMBINATIONS)}"
     key = f"methods.{name}.of"
-    yield from _twice(key, given["of"])
+    if len({*given["of"]}) < len(given["of"]):
+        yield f"{key}: names a row twice"
     with _at(key):
         judged = registry.answers_scored(name)
     if len(judged) > 1:

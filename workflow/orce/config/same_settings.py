@@ -25,6 +25,7 @@ from orce.artefacts.files import digest
 from orce.config import picking
 from orce.errors import BadInput
 from orce.runtime.modules import short
+from orce.runtime.preflight import tell_replaced
 from orce.runtime.process import say
 
 # names of kept files that today's settings would not make
@@ -83,12 +84,14 @@ def check_plan(workflow, config) -> None:
     """Raises BadInput if the finished plan keeps, or a report shows, files that today's settings
     would not make.
 
-    Says how to keep what an earlier version has made.
+    Says which tables of another configuration the run replaces, and how to keep what an earlier
+    version has made.
     """
     reported = workflow.execution_settings is None
     made_now = set() if reported else set(workflow.dag.needrun_jobs())
     readout = config.evaluation.readout
     if not workflow.touch:
+        tell_replaced(config.paper_tables, {str(file) for job in made_now for file in job.output})
         line = recorded_otherwise(workflow, made_now, readout)
         if line and workflow.dryrun:  # at its end, where one looks
             logger.addFilter(OnceSnakemakeSays(PLAN_IS_SHOWN, lambda: say(line)))

@@ -13,7 +13,7 @@ from orce import methods
 from orce.artefacts.store import RESULTS
 from orce.config import picking
 from orce.config.cells import UNGRADED, Cell
-from orce.errors import BadInput
+from orce.errors import BadInput, did_you_mean
 from orce.settings.schema import Config
 from orce.settings.stage import PAPER_REWARD
 
@@ -114,6 +114,8 @@ def refuse_unknown(config: Config, wanted: Iterable[str], rules: Collection[Any]
 def hint(config: Config, target: str, known: Iterable[str]) -> str:
     """What was meant by a target that no rule makes; known: rules, and files that every
     configuration has.
+
+    Raises BadInput for a method whose parts are not there.
     """
     tables = []
     for name in config.tables:
@@ -127,7 +129,7 @@ def hint(config: Config, target: str, known: Iterable[str]) -> str:
 
 
 def hint_in_results(config: Config, target: str) -> str:
-    """What was meant by a file below results/. Raises BadInput for a method whose parts are not there."""
+    """What was meant by a file below results/."""
     _, dataset, model, name, *_ = f"{target.rstrip('/')}///".split("/")
     if dataset == "models":
         return f"no such file; expected {RESULTS}/models/{model}/manifest.json"
@@ -135,9 +137,24 @@ def hint_in_results(config: Config, target: str) -> str:
         return f"no dataset {dataset!r}; datasets are {', '.join(config.datasets)}"
     if model not in config.models:
         return f"no model {model!r}; models are {', '.join(config.models)}"
-    folders = [file.partition("/")[0] for file in FILES]
-    if name and name not in folders and "." not in name and not name.startswith("dpo-"):
-        # raises BadInput that names an unknown part of a method
-        source = methods.of(config).parse(name).source
-        picking.judge_base(config, source or model)
-    return f"no such file; files in {Cell(dataset, model).folder}/ are {', '.join(FILES)}"
+    registry = methods.of(config)
+    known = [*registry.names(), *(f"orce-{reward}" for reward in registry.rewards)]
+    folders = [name]  # of FILES, that are meant: METHOD for a method
+    if name.startswith("dpo-"):
+        folders.append("dpo")
+    if re.split(r"[-+]", name)[0] in known:
+        # raises BadInput that names an unknown part
+        picking.judge_base(config, registry.parse(name).source or model)
+        folders.append("METHOD")
+    meant = []
+    for file in FILES:
+        folder, _, inside = file.rpartition("/")
+        if folder in folders:
+            meant.append(f"{name}/{inside}")
+    meant += [file for file in FILES if file.endswith(f"/{name}")]
+    if meant:
+        files = ", ".join(f"{Cell(dataset, model).folder}/{file}" for file in dict.fromkeys(meant))
+        return f"no such file; expected one of {files}"
+    listed = f"methods are {', '.join(known)}; files are {', '.join(FILES)}"
+    meant_name = did_you_mean(name, [*known, *FILES]).strip()
+    return f"nothing here is called {name!r}; {meant_name or listed}"

@@ -1,4 +1,6 @@
-"""What a machine lacks for the jobs of a run: GPUs, their driver, a compiler, whole weights."""
+"""What a machine lacks for the jobs of a run: GPUs, their driver, a compiler, whole weights, the hub's
+answer and room for what it sends.
+"""
 
 import contextlib
 import json
@@ -11,8 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from orce.errors import BadInput
+from orce.errors import BadInput, one_line
 from orce.runtime import lease
+from orce.runtime.hub import raise_refusal
+from orce.runtime.process import say
 
 # The oldest driver that starts programs of a CUDA (NVIDIA's page CUDA Compatibility).
 DRIVERS = {13: 580, 12: 525, 11: 450}
@@ -46,6 +50,7 @@ SMI = [
     for more in (",compute_cap", "")
 ]
 CARD = re.compile(r"^ *(\d+)\.[\d.]+(?:, *(\d+\.\d))?", re.MULTILINE)  # driver and capability
+PATIENCE = 10  # seconds until the hub answers
 
 
 def missing_here(python: str | None, dtype: str) -> list[str]:
@@ -129,6 +134,55 @@ def broken_weights(config, loaded: set[str]) -> list[str]:
         text=True,
     )
     return done.stdout.splitlines()
+
+
+def check_hub(asked: dict[tuple[str, str | None], str]) -> None:
+    """Raises BadInput if the hub refuses one of {(name, revision): "model" or "data set"}, or no disk
+    holds the weights.
+    """
+    if not asked:
+        return
+    from huggingface_hub import constants
+
+    missing = 0
+    for (name, revision), what in {} if constants.HF_HUB_OFFLINE else asked.items():
+        try:
+            missing += _bytes_to_fetch(name, revision, what)
+        except Exception as error:  # noqa: BLE001 - the hub's library and those below it have no common class
+            raise_refusal(error, what, name, revision)
+            remedy = "only what its cache has can be used; without a network: docs/one-node.md, Models and data"
+            return say(f"[preflight] {name}: the hub does not answer ({one_line(error)}); {remedy}")
+    cache = Path(constants.HF_HUB_CACHE).absolute()
+    existing = next(folder for folder in (cache, *cache.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    if missing > free:
+        sizes = f"the weights need {missing / 1e9:.1f} GB more, and {free / 1e9:.1f} GB are free"
+        raise BadInput(f"{cache}: {sizes}; make room, or set HF_HOME to a folder with more")
+
+
+def _bytes_to_fetch(name: str, revision: str | None, what: str) -> int:
+    """Bytes of a model's weights that the hub's cache does not have; 0 for a data set. Raises what
+    the hub's library raises.
+    """
+    from huggingface_hub import HfApi, get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    kind = "model" if what == "model" else "dataset"
+    about = HfApi().repo_info(
+        name, revision=revision, repo_type=kind, files_metadata=True, timeout=PATIENCE
+    )
+    sizes = {file.rfilename: file.size or 0 for file in getattr(about, "siblings", None) or []}
+    # A gated repository is described to everyone, and its files are sent to those with access.
+    largest = max(sizes, key=sizes.__getitem__)
+    url = hf_hub_url(name, largest, repo_type=kind, revision=about.sha)
+    get_hf_file_metadata(url, timeout=PATIENCE)
+    if kind == "dataset":
+        return 0
+    missing = 0
+    for file, size in sizes.items():
+        is_weights = re.fullmatch(r"(?!consolidated)[^/]+\.safetensors", file)
+        if is_weights and try_to_load_from_cache(name, file, revision=about.sha) is None:
+            missing += size
+    return missing
 
 
 def gpus_needed(jobs: list, limit: int | None, local: bool) -> int:

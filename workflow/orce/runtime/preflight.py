@@ -1,18 +1,19 @@
 """Checks before the first job, in the Snakefile's ``onstart``, which a dry run skips: no other run in
-this folder, and a machine that can run the jobs.
+this folder, a machine that can run the jobs, sources that the hub gives.
 """
 
 import atexit
 import contextlib
 import fcntl
 import os
-from collections.abc import Iterable
+import re
+from collections.abc import Collection, Iterable
 from itertools import chain
 from pathlib import Path
 
 from orce.errors import BadInput, explain
 from orce.runtime import machine
-from orce.runtime.process import lock_holder, try_lock
+from orce.runtime.process import lock_holder, say, try_lock
 
 RUN_LOCK = Path(".snakemake/orce.lock")
 RESULTS_LOCK = Path("results/.orce.lock")
@@ -47,6 +48,7 @@ def check(workflow, config) -> None:
     lacks += machine.broken_weights(config, _loaded(config, jobs))
     if lacks:
         raise BadInput("\n".join(lacks))
+    machine.check_hub(_asked_of_the_hub(config, jobs))
     hold(RESULTS_LOCK)  # last: a run that is refused leaves no folder
 
 
@@ -61,6 +63,33 @@ def _loaded(config, jobs) -> set[str]:
             name = job.wildcards.model
             loaded.add(config.models[name].confidence or name)
     return loaded
+
+
+def _asked_of_the_hub(config, jobs) -> dict[tuple[str, str | None], str]:
+    """{(name, revision): "model" or "data set"} of what some jobs fetch."""
+    asked = {}
+    for job in jobs:
+        if job.rule.name == "fetch":
+            source = config.models[job.wildcards.model].source
+            asked[source["hub"], source.get("revision")] = "model"
+        if job.rule.name == "prompts":
+            source = config.datasets[job.wildcards.dataset].source
+            if "hub" in source:
+                asked[source["hub"], source.get("revision")] = "data set"
+    return asked
+
+
+def tell_replaced(tables: list[str], planned: Collection[str]) -> None:
+    """Say that a run puts its tables where those of another configuration are."""
+    document = Path("paper_tables/tables.tex")
+    if str(document) not in planned or not document.exists():
+        return
+    text = document.read_text(encoding="utf-8")
+    there = re.findall(r"^\\input\{(.+)\.tex\}$", text, re.MULTILINE)
+    if not {*there} <= {*tables}:
+        replaced = f"are replaced: they show {', '.join(there)}, now {', '.join(tables)}"
+        remedy = "to keep the former, copy the folder, or run in another (--directory)"
+        say(f"paper_tables/tables.* and comparison.* {replaced}; {remedy}")
 
 
 def hold(lock: Path) -> None:

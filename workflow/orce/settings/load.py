@@ -5,11 +5,12 @@ files, and the type of each key. orce.config.check says whether the values go to
 import contextlib
 import functools
 import inspect
+import itertools
 import json
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import (
     Annotated,
@@ -29,9 +30,10 @@ from msgspec import Struct, UnsetType
 from orce.errors import BadInput, did_you_mean, public
 from orce.settings.schema import Config, Source
 
+HUB = ("hub", "config", "revision")
 # the keys that a source of each section has together; those of OPTIONAL may be left out
 FORMS: dict[str, list[tuple[str, ...]]] = {
-    "datasets": [("hub", "config", "revision"), ("path",), ("size",)],
+    "datasets": [HUB, ("path",), ("size",)],
     "models": [
         ("hub", "revision"),
         ("path",),
@@ -41,6 +43,7 @@ FORMS: dict[str, list[tuple[str, ...]]] = {
     ],
 }
 OPTIONAL = {"config", "revision", "size"}
+REPLACING = ("path", "server", "package", "model")  # keys of a source that replace a hub
 NAMES = {
     int: "integer",
     float: "number",
@@ -49,13 +52,24 @@ NAMES = {
     type(None): "null",
 }
 SIGNS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
+# Numbers of YAML 1.1 that people read as others, or as texts: 010 is 8, 0x10 is 16, 0b11 is 3, 1:40
+# is 100, and 1_0 is 10.
+OTHER_FORMS = {
+    re.compile(r"[-+]?[0-9_]+:.*"): "a number of base 60 to YAML",
+    re.compile(r"[-+]?0[0-7_]+"): "a number of base 8 to YAML",
+    re.compile(r"[-+]?0x.*"): "a number of base 16 to YAML",
+    re.compile(r"[-+]?0b.*"): "a number of base 2 to YAML",
+    re.compile(r".*_.*"): "a number with signs between its digits to YAML",
+}
 LARGEST = 1e300  # magnitude of a number, which can then still be multiplied
 # YAML 1.1 reads 1e-4 as text: it wants a dot, and a sign in the exponent.
 POWER = re.compile(r"[-+]?\d+(\.\d*)?[eE][-+]?\d+")
 
 
 class _Strict(yaml.SafeLoader):
-    """Refuses a key that stands twice in one mapping, of which other readers take the last."""
+    """Refuses a key that stands twice in one mapping, of which other readers take the last, and a
+    number that YAML reads as another.
+    """
 
     def compose_mapping_node(self, anchor):
         node = super().compose_mapping_node(anchor)
@@ -66,6 +80,15 @@ class _Strict(yaml.SafeLoader):
                 line = first.start_mark.line + 1
                 problem = f"the key {key.value!r} stands in line {line} already"
                 raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+        return node
+
+    def compose_scalar_node(self, anchor):
+        node = super().compose_scalar_node(anchor)
+        if node.tag.endswith((":int", ":float")):
+            for form, meaning in OTHER_FORMS.items():
+                if form.fullmatch(node.value):
+                    problem = f"{node.value} is {meaning}; write it in decimal digits, or in quotes"
+                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
         return node
 
 
@@ -114,16 +137,41 @@ def _map_texts(change: Callable[[str], Any], value: Any) -> Any:
     return change(value) if isinstance(value, str) else value
 
 
-def merge(base: Any, over: Any) -> Any:
-    """A configuration with the keys of another one over it. A source replaces the one below it: its
-    keys belong together.
+def missing_keys_message(config: dict[str, Any], folder: Path) -> str | None:
+    """What to say where `folder` has no config.yaml and the files named on the command line do not
+    replace it.
     """
+    required = [field.name for field in msgspec.structs.fields(Config) if field.required]
+    missing = [name for name in required if name not in config]
+    if not missing or (folder / "config.yaml").exists():
+        return None
+    remedy = "copy it there, or name it first: --configfile config.yaml mine.yaml"
+    return f"no config.yaml in {folder}, and no other file sets {_first_keys(missing)}; {remedy}"
+
+
+def read_in_order(paths: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """The mappings of some files. Raises BadInput for a hub after another source of the same model
+    or data, which would stay.
+    """
+    mappings = [*map(read_mapping, paths)]
+    sources: dict[str, dict[str, Any]] = {}
+    for path, given in zip(paths, mappings, strict=True):
+        for key, source in dotted_keys(given):
+            if not key.endswith(".source") or not isinstance(source, dict):
+                continue
+            sources[key] = sources.get(key, {}) | source
+            stays = [name for name in REPLACING if sources[key].get(name) is not None]
+            if source.get("hub") and stays:
+                over = f"{path} names a hub over {stays[0]}"
+                raise BadInput(f"config: {key}: {over}; give one, and set the others to null")
+    return mappings
+
+
+def merge(base: Any, over: Any) -> Any:
+    """A configuration with the keys of another one over it."""
     if not isinstance(base, dict) or not isinstance(over, dict):
         return over
-    merged = dict(base)
-    for key, value in over.items():
-        merged[key] = value if key == "source" else merge(base.get(key), value)
-    return merged
+    return base | {key: merge(base.get(key), value) for key, value in over.items()}
 
 
 def name_file(
@@ -151,6 +199,30 @@ def name_file(
     return f"{origin}: {rest}"
 
 
+def late_preset_lines(paths: Sequence[Path], presets: Path) -> Iterator[str]:
+    """A line for each of the project's presets, such as config/demo.yaml, that overrides a user's
+    file before it in --configfile.
+
+    It would silently take that file's tables away.
+    """
+    folder = presets.resolve()
+    for mine, preset in itertools.combinations(paths, 2):
+        ours = mine.resolve().parent == folder or mine.resolve() == folder.with_name("config.yaml")
+        if ours or preset.resolve().parent != folder:
+            continue
+        before = dict(dotted_keys(read_mapping(mine)))
+        after = dict(dotted_keys(read_mapping(preset)))
+        keys = []
+        for key in sorted(before.keys() & after.keys()):
+            if before[key] != after[key] and not isinstance(before[key], dict):
+                keys.append(key)
+        if keys:
+            yield (
+                f"config: {preset.name} comes after {mine.name} and overrides its {_first_keys(keys)}; "
+                f"the last file wins: write --configfile {presets.name}/{preset.name} {mine.name} to keep yours"
+            )
+
+
 def dotted_keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
     """Each key of a configuration, dotted, with its value."""
     for name, value in config.items():
@@ -159,21 +231,40 @@ def dotted_keys(config: dict[str, Any], above: str = "") -> Iterator[tuple[str, 
             yield from dotted_keys(value, f"{above}{name}.")
 
 
+def _first_keys(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (", ..." if len(keys) > 3 else "")
+
+
 def to_config(config: dict[str, Any]) -> Config:
     """The configuration with every type checked. Raises BadInput naming the key."""
     checked = convert(config, Config)
     for section, forms in FORMS.items():
         for name, spec in getattr(checked, section).items():
             key = f"{section}.{name}.source"
-            spec.source = convert(spec.source, Source, key, type(spec))
-            _require_form(spec.source, forms, key)
+            spec.source = convert(_merged_source(spec.source, forms, key), Source, key, type(spec))
     return checked
 
 
-def _require_form(source: dict[str, Any], forms: list[tuple[str, ...]], key: str) -> None:
-    if source and not any({*form} - OPTIONAL <= source.keys() <= {*form} for form in forms):
+def _merged_source(
+    source: dict[str, Any], forms: list[tuple[str, ...]], key: str
+) -> dict[str, Any]:
+    """The source that several files mean together: {path: FOLDER} over {hub, config, revision} is
+    the folder, null removes a key.
+    """
+    left = {name: value for name, value in source.items() if value is not None}
+    replaced: set[str] = set()
+    if "hub" not in left or left.keys() & {*REPLACING}:
+        replaced |= {*HUB}
+    if "path" in left:
+        replaced |= {"package", "file"}
+    left = {name: value for name, value in left.items() if name not in replaced}
+    if left and not any({*form} - OPTIONAL <= left.keys() <= {*form} for form in forms):
+        named = [name for name in left if name not in (*OPTIONAL, "file")] or left
         expected = " or ".join(f"{{{', '.join(form)}}}" for form in forms)
-        raise BadInput(f"config: {key}: names {' and '.join(source)}; give one of {expected}")
+        raise BadInput(
+            f"config: {key}: names {' and '.join(named)}; give one of {expected}, and set other keys to null"
+        )
+    return left
 
 
 def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = None) -> Any:
@@ -205,13 +296,9 @@ def convert(value: Any, kind: Any, key: str = "", owner: type[Struct] | None = N
             raise unknown_key(key, name, [*fields])
     for name, field in fields.items():
         if field.required and name not in value:
-            meaning = key_meanings(inner).get(name, "")
-            whole = (
-                ""
-                if key
-                else "; name the project's before yours: --configfile config.yaml mine.yaml"
+            raise BadInput(
+                f"config: {key or 'top level'}: no key {name!r} ({key_meanings(inner).get(name, '')})"
             )
-            raise BadInput(f"config: {key or 'top level'}: no key {name!r} ({meaning}){whole}")
     given = {
         fields[name].name: convert(entry, fields[name].type, f"{key}.{name}".lstrip("."), inner)
         for name, entry in value.items()
@@ -229,6 +316,10 @@ def _leaf(value: Any, kind: Any, key: str, owner: type[Struct] | None) -> Any:
             return msgspec.convert(reading, kind)
         except msgspec.ValidationError:
             continue
+        except TypeError as error:  # of the schema, not of the value
+            allowed = "an integer's limit is an integer, and a text has a pattern or a length"
+            problem = f"its type in orce/settings/schema.py cannot have such a limit ({error})"
+            raise BadInput(f"config: {key}: {problem}; {allowed}") from None
     shown = "a value that is not printed" if key.endswith(".api.key") else _for_message(value)
     meaning = key_meanings(owner).get(key.rpartition(".")[2]) if owner else None
     raise BadInput(

@@ -165,6 +165,8 @@ class Dataset(Part, kw_only=True):
     reasoning: bool = False
     # who grades: the task by its references, or the model of key grading
     grading: Literal["exact", "grader"] = "exact"
+    # of a reply: its final answer, or its whole text too
+    judge_reads: Literal["answer", "reasoning"] = "answer"
     remove_overlap: bool = False  # drop training examples that are also in a test set
     # dataset whose confidence LLMs judge this one (out of domain) (default: itself)
     confidence_from: str | None = None
@@ -204,7 +206,7 @@ class Model(Part, kw_only=True):
 
 
 class Engine(Part, kw_only=True):
-    name: Literal["vllm", "transformers", "openai"]  # module of orce.llm.engines
+    name: str  # module of orce.llm.engines: vllm, transformers or openai
     # that transformers computes together, readings too; lower it where memory is short (tokens)
     batch_tokens: Count
     gpu_memory_utilization: Share  # share of the GPU's memory that vllm takes
@@ -329,7 +331,7 @@ class External(GivenFile, kw_only=True):
 class Combined(Part, kw_only=True):
     # what it combines
     of: An[list[str], Meta(min_length=2, description="list of two methods or more")]
-    fit: Literal["mean", "product", "logistic"]  # how
+    fit: str  # how
     label: str | UnsetType = UNSET  # its name in the tables
 
 

@@ -384,7 +384,8 @@ def read_realised(task: Task, surrogate: str, prompts: Prompts) -> list[Realised
             split, name = key
             no_row = f"no row for id {name!r} of {prompts[split]}"
             raise BadInput(f"{surrogate}: {no_row}; sample it again")
-        prompt = judge_prompt(task, example, row.answer or None)
+        reasoning = None if row.raw is UNSET else row.raw
+        prompt = judge_prompt(task, example, row.answer or None, reasoning)
         correct = bool(row.answer_correct)
         pairs.append(Realised(id=row.id, prompt=prompt, kappa=row.kappa, correct=correct))
     return pairs

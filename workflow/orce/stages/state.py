@@ -14,8 +14,11 @@ from orce.settings.stage import ModelSettings
 
 
 class StateSettings(ModelSettings, kw_only=True):
-    """constrained: no free text is read. mode: the mode of each distribution is kept."""
+    """constrained: no free text is read. mode: the mode of each distribution is kept. reads:
+    answer, or the reasoning too.
+    """
 
+    reads: str = "answer"
     constrained: bool = False
     mode: bool = False
 
@@ -32,6 +35,7 @@ class StateSettings(ModelSettings, kw_only=True):
             loads=picking.judge_base(config, name.source or model),
             constrained=bool(registry.settings(name.method).get("constrained")),
             mode=config.evaluation.readout == "mode",
+            reads=config.datasets[dataset].judge_reads,
         )
 
     @classmethod
@@ -82,4 +86,8 @@ def run(
 def judge_prompts(items, settings: StateSettings) -> list:
     """The prompt of every (example, greedy answer), as the confidence LLM reads it."""
     task = tasks.get(settings.task)
-    return [tasks.judge_prompt(task, example, greedy.answer) for example, greedy in items]
+    whole = settings.reads == "reasoning"
+    return [
+        tasks.judge_prompt(task, example, greedy.answer, greedy.raw if whole else None)
+        for example, greedy in items
+    ]

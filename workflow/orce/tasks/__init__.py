@@ -141,10 +141,17 @@ def _module(name: str) -> Task:
     return modules.keep_contracts(module, name, (*FUNCTIONS, *OPTIONAL))
 
 
-def judge_prompt(task: Task, example: Example, answer: str | None) -> Messages:
+def judge_prompt(
+    task: Task, example: Example, answer: str | None, reasoning: str | None = None
+) -> Messages:
     """The confidence LLM's prompt for a question and an answer, the same for every method that
-    reads such pairs.
+    reads such pairs. reasoning: the whole reply that ends in the answer, where the confidence LLM
+    reads that too (judge_reads: reasoning).
     """
-    shown = task.display(answer, example)
-    prompt = render("confidence", question=task.question(example), answer=shown)
+    prompt = render(
+        "confidence",
+        question=task.question(example),
+        answer=task.display(answer, example),
+        reasoning=reasoning,
+    )
     return [{"role": "user", "content": prompt}]

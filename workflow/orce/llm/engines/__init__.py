@@ -15,10 +15,15 @@ import importlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from orce.errors import BadInput
 from orce.llm.chat import Messages
+
+NAMES = ("openai", "transformers", "vllm")
 
 
 def get(name: str):
+    if name not in NAMES:
+        raise BadInput(f"unknown engine {name!r}; engines are {', '.join(NAMES)}")
     return importlib.import_module(f"orce.llm.engines.{name}")
 
 
