@@ -502,7 +502,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused(labelled):
 
 
 def test_the_first_right_answer_is_told_in_words_by_the_log_and_a_dry_run(labelled):
-    said = said_of(labelled, *ACCEPTED["0 and 1 that are explained"][:2])[1]
+    said = said_of(labelled, *ACCEPTED["big-bench's target_scores, options given"][:2])[1]
     assert said == '[prompts mine] test: the right answer to "Was Jean Valjean imprisoned due to hunger?" is "A. Yes"\n'
     said = said_of(labelled, *ACCEPTED["PopQA's lists in a text column"][:2])[1]
     first, second = said.splitlines()

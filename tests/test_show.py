@@ -10,6 +10,7 @@ from finished_run import CELL
 
 from orce.__main__ import main
 from orce.artefacts import files, store
+from orce.runtime import machine
 
 pytestmark = pytest.mark.slow  # the small run trains a model
 
@@ -171,3 +172,34 @@ def test_what_a_model_wrote_cannot_move_the_cursor(run):
     (CELL / "surrogate.csv").unlink()
     said = show(str(CELL), samples[0]["id"])
     assert "\x1b" not in said and "\ufffd[2Jgone" in said
+
+
+def test_a_row_shows_what_it_is_made_of_back_to_the_questions_and_what_is_not_the_papers(run):
+    said = show(str(CELL), "--provenance", "--method", "sft")
+    files = lines_of(said, "file")
+    names = [line.split(", ")[0] for line in files if not line.startswith(" ")]
+    assert names[0] == f"{CELL}/sft/metrics.json"
+    assert {f"{CELL}/sft", f"{CELL}/samples.jsonl", f"{CELL}/surrogate.csv", "results/arithmetic/prompts/sft.jsonl"} < {
+        *names
+    }
+    digest = store.read_manifest(CELL / "sft/metrics.manifest.json")["sha256"]
+    assert files[0].endswith(digest[:12])
+    assert "evaluation.bootstrap: 50 (config.yaml: 10000)" in said
+    assert "sft.learning_rate: 0.02 (config.yaml: 0.0001)" in said
+    assert "sft.scheduler" not in said  # as the paper's
+    assert f"trained on {machine.processor()}" in said and lines_of(said, "processor") == [machine.processor()]
+    assert lines_of(said, "packages")[0].count("numpy") == 1
+
+
+def test_a_row_of_a_file_that_is_gone_or_changed_has_no_provenance(run):
+    line = refusal("--provenance", "--method", "orce")
+    assert f"{CELL}/orce/metrics.json: no such file" in line
+    with open(CELL / "surrogate.csv", "a") as file:
+        file.write(" ")
+    assert "surrogate.csv" in refusal("--provenance", "--method", "sft")
+    (CELL / "surrogate.csv").unlink()
+    assert "surrogate.csv: missing; " in refusal("--provenance", "--method", "sft")
+    assert "--provenance needs --method" in refusal("--provenance")
+    with contextlib.chdir(CELL.parent):
+        code, said = called(main, ["show", CELL.name, "--provenance", "--method", "sft"])
+    assert code == 2 and "sft/metrics.json: not a path from results/ on; expected results/DATASET/MODEL/ROW" in said

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast
 from orce import stages, tasks
 from orce.apps import questions as brought
 from orce.apps.run_here import Run
-from orce.apps.table import RESERVED, Table, check_wanted, writable
+from orce.apps.table import RESERVED, Table, check_wanted, labelled_records, writable
 from orce.artefacts import files, store, tables
 from orce.config import cells, check
 from orce.errors import BadInput, did_you_mean, public
@@ -49,6 +49,21 @@ CELL = cells.Cell(DATASET, MODEL)
 ANSWERS_FILE = "given.jsonl"
 CONFIDENCES_FILE = "given-confidences.jsonl"
 Questions = Any  # texts or mappings, a data frame, a mapping of columns, or the path of a file
+# The option of the command, and argument, that sets a key of the configuration: what a message
+# names.
+OPTION_OF = {
+    "answers.samples": "samples",
+    "answers.temperature": "temperature",
+    "answers.top_p": "top_p",
+    "answers.max_tokens": "max_tokens",
+    "seed": "seed",
+    "engine": "engine",
+    f"datasets.{DATASET}.task": "task",
+    f"models.{MODEL}.source": "model",
+    f"models.{MODEL}.template_kwargs": "template_kwargs",
+    f"models.{MODEL}.shots": "shots",
+    "methods": "settings",
+}
 
 
 @process.missing_extra_is_bad_input()
@@ -424,7 +439,15 @@ def _configuration(
     try:
         return check.check(paper | own)
     except BadInput as error:
-        raise BadInput(str(error).removeprefix("config: ")) from None
+        raise BadInput(_by_option(str(error))) from None
+
+
+def _by_option(message: str) -> str:
+    """A message `config: KEY: ...` with the option that sets the key in place of `config`."""
+    for key, option in OPTION_OF.items():
+        if message.startswith(f"config: {key}"):
+            return message.replace("config", f"--{option.replace('_', '-')} ({option}=)", 1)
+    return message
 
 
 def _classifies(source: Record) -> bool:
@@ -644,18 +667,34 @@ def add_arguments(parser):
 
 
 def _check_decision(args: Any, asked: list[Question]) -> None:
-    """Raises BadInput, before a model is asked, for metrics or a threshold that cannot be: to add the
-    labels that are lacking would ask all questions anew.
-    """
-    if _thresholds(args) != (None, None):
-        check_wanted(*_thresholds(args), args.delta)
-    elif args.by is not None or args.calibration is not None:
-        raise BadInput("--by and --calibration are of a threshold; give --threshold-for-risk too")
-    is_fitted = args.threshold_for_risk is not None and args.calibration is None
-    if (args.metrics or is_fitted) and not any(question.labelled for question in asked):
+    """Raises BadInput, before a model is asked, for metrics or a threshold that cannot be."""
+    has_labels = any(question.labelled for question in asked)
+    if args.metrics is not None and not has_labels:
         raise BadInput(
-            "--metrics and --threshold-for-risk need answers known to be right or wrong, and none is; "
-            "give some questions a reference, or to the threshold --calibration FILE"
+            "--metrics needs answers known to be right or wrong; give some questions a reference"
+        )
+    if _thresholds(args) == (None, None):
+        if args.by is not None or args.calibration is not None:
+            raise BadInput(
+                "--by and --calibration are of a threshold; give --threshold-for-risk too"
+            )
+        return
+    check_wanted(*_thresholds(args), args.delta)
+    source, _ = _sources(args.model, args.server_model, args.group_by)
+    names = args.methods or _usual_methods(asked, source, args.judge)
+    rows = [*_rows(names, {}, source, has_judge=args.judge is not None)]
+    rows += [JUDGE] if args.judge else []
+    if args.calibration is not None:
+        if not Path(args.calibration).is_file():
+            raise BadInput(f"--calibration {args.calibration}: no such file")
+        labelled_records(Path(args.calibration), args.by or rows[0])
+    if args.by is not None and args.by not in rows:
+        hint = did_you_mean(args.by, rows)
+        raise BadInput(f"--by: no method {args.by!r}; {hint}They are {', '.join(rows)}")
+    if args.threshold_for_risk is not None and not (has_labels or args.calibration):
+        raise BadInput(
+            "--threshold-for-risk is chosen on questions with a reference, and none has one; "
+            "give some of them references, or --calibration FILE"
         )
 
 

@@ -125,8 +125,9 @@ def _rows(questions: Any) -> list[tables.Row]:
 
 def _is_row(questions: Any) -> bool:
     """Whether this is a row of a data frame, whose cells are no questions: a named tuple, a series."""
-    labels = getattr(questions, "index", ()) if hasattr(questions, "to_frame") else ()
-    return hasattr(questions, "_asdict") or "question" in labels
+    if hasattr(questions, "to_frame"):
+        return "question" in questions.index
+    return hasattr(questions, "_asdict")
 
 
 def _meant(questions: str) -> str:

@@ -1,5 +1,5 @@
 """Show what a run says of one question: its answer, how it was read and judged, kappa, and every
-confidence in it.
+confidence in it; or what a row of its tables is made of.
 """
 
 from collections.abc import Iterable, Iterator
@@ -10,6 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from orce import tasks
 from orce.align.surrogate import Row, read_surrogate
+from orce.apps import row_provenance
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Example, Greedy, Pair, Sample
 from orce.config.picking import TRAINING_SPLITS
@@ -24,13 +25,25 @@ WIDTH = 12  # of the column of names
 def add_arguments(parser):
     parser.add_argument("cell", type=Path, help="folder results/{dataset}/{model}")
     parser.add_argument("ids", nargs="*", help="questions by their id")
-    parser.add_argument("--method", help="of --worst: a row of the cell, such as orce")
+    parser.add_argument(
+        "--method", help="of --worst and --provenance: a row of the cell, such as orce"
+    )
     parser.add_argument(
         "--worst", type=int, metavar="N", help="the N test questions with the largest errors"
+    )
+    parser.add_argument(
+        "--provenance",
+        action="store_true",
+        help="what the row is made of: files, seals, settings that are not config.yaml's, packages, processor",
     )
 
 
 def run(args):
+    if args.provenance:
+        if args.method is None:
+            raise BadInput("--provenance needs --method, a row of the cell, such as orce")
+        show(in_columns(row_provenance.describe(args.cell / args.method / "metrics.json")))
+        return
     cell = Cell(args.cell)
     if args.worst is not None and args.worst < 1:
         raise BadInput(f"--worst is {args.worst}; expected a number of questions, from 1 on")

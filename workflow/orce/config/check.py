@@ -223,7 +223,7 @@ def _options(key: str, dataset: Dataset) -> Iterator[str]:
     """The options of task choice, and which of them is the right one."""
     given = dataset.fields or {}
     if ("choices" in given) == (dataset.options is not UNSET):
-        columns = "name the column of the options"
+        columns = "name the column of the options (of BIG-bench: target_scores)"
         yield f"{key}.fields.choices: {columns}, or give the same options to all questions as options"
     if isinstance(given.get("answer"), list):
         yield f"{key}.fields.answer: task choice has one column of the right option"

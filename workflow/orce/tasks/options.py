@@ -1,7 +1,8 @@
 """The options of a question, and which of them is right: people write that as a position, a letter,
-a label, a text, or a list of 0 and 1.
+a label, a text, or 0 and 1.
 """
 
+import json
 import re
 from typing import Any
 
@@ -11,8 +12,13 @@ from orce.errors import BadInput
 from orce.tasks.sources import DataSource
 from orce.tasks.values import as_list, is_blank, refuse_missing
 
-# Two options over which 0 and 1 may say no and yes, or be positions.
-TRUTHS = {"yes", "no", "true", "false"}
+# {an option or an answer: the words that mean the same}
+TRUTHS = {
+    "yes": ("true", "yes"),
+    "true": ("true", "yes"),
+    "no": ("false", "no"),
+    "false": ("false", "no"),
+}
 
 
 def letters(choices: list) -> str:
@@ -38,9 +44,13 @@ def read_options(where: str, name: str | list[str], cell: Any) -> tuple[list[str
         for column, option in zip(name, cell, strict=False):
             refuse_missing(where, column, str(option))
         name = ", ".join(name)
-    if isinstance(cell, dict) and all(isinstance(option, str) for option in cell.values()):
-        labels = [*cell]  # {label: option}
-        cell = [*cell.values()]
+    if isinstance(cell, dict):
+        scores = _without_nulls(cell)
+        if all(isinstance(score, int | float) and 0 <= score <= 1 for score in scores.values()):
+            cell = [*scores]  # {option: 0 or 1}
+        else:
+            labels = [*cell]  # {label: option}
+            cell = [*cell.values()]
     texts = [written(option) for option in cell] if isinstance(cell, list) else []
     if len(texts) < 2 or None in texts:
         expected = "expected a list of at least two option texts"
@@ -66,18 +76,25 @@ def _without_label(i: int, text: str) -> str:
     return re.sub(rf"(?i)^\(?(?:{chr(ord('A') + i)}[).:]\s*|{i + 1}[).:]\s+)(?=\S)", "", text)
 
 
+def _without_nulls(scores: dict) -> dict:
+    """{option: score} without nulls: in a Parquet file each row has the options of all rows."""
+    return {option: score for option, score in scores.items() if score is not None}
+
+
 # Reading which of them is right
 
 
 def letter_of_answer(
     where: str, name: str, answer: Any, choices: list[str], labels: list, source: DataSource
 ) -> str:
-    """The letter of the option that an answer means: by its text, letter, label or position, by a
-    list of 0 and 1, or as `answer_is` says. Raises BadInput for an answer that means
+    """The letter of the option that an answer means: by its text, letter, label or position, by 0
+    and 1 for each of the options, or as `answer_is` says. Raises BadInput for an answer that means
     none or several.
     """
     labels = [*map(str, labels)]
     value = answer if answer in choices else tables.decoded(where, answer)
+    if isinstance(value, dict):  # {option: 0 or 1}
+        value = _as_mask(where, name, value, labels or choices)
     is_mask = isinstance(value, list) and len(value) == len(choices)
     is_mask = is_mask and all(flag in (0, 1) for flag in value)
     if is_mask and sum(value) == 1:
@@ -89,6 +106,20 @@ def letter_of_answer(
         return letters(choices)[min(meant)]
     expected = _what_was_expected(value, meant, choices, labels, source)
     raise BadInput(f"{where}: {name!r} is {answer!r}{expected}")
+
+
+def _as_mask(where: str, name: str, value: dict, options: list[str]) -> list:
+    """{option: 0 or 1} as the numbers alone, in the order of the options."""
+    scores = {str(option).strip(): score for option, score in _without_nulls(value).items()}
+    named = [option.strip() for option in options]
+    expected = ""
+    if scores.keys() != {*named}:
+        expected = f"expected 0 or 1 for each of the options {', '.join(named)}"
+    elif [score for score in scores.values() if score != 0] != [1]:
+        expected = "expected 1 for the one right option, and 0 for the others"
+    if expected:
+        raise BadInput(f"{where}: {name!r} is {value}; {expected}")
+    return [scores[option] for option in named]
 
 
 def _options_meant(
@@ -122,6 +153,10 @@ def _options_meant(
         found = {*by_text} or by_letter
     else:
         found = {*by_text} | by_letter
+    truths = TRUTHS.get(stated.casefold(), ())
+    by_truth = [i for i, choice in enumerate(choices) if choice.strip().casefold() in truths]
+    if len(by_truth) == 1:
+        found.add(by_truth[0])
     columns = source.get("fields", {}).get("choices")
     if isinstance(columns, list) and value in columns:
         found.add(columns.index(value))
@@ -137,7 +172,7 @@ def _options_meant(
 
 def _may_be_truth_or_index(choices: list[str], source: DataSource) -> bool:
     """Whether 0 and 1 may be what the two options say, and not their positions."""
-    are_truths = {text.strip().casefold() for text in choices} <= TRUTHS
+    are_truths = {text.strip().casefold() for text in choices} <= TRUTHS.keys()
     return len(choices) == 2 and ("options" in source or are_truths)
 
 
@@ -153,12 +188,10 @@ def _what_was_expected(
         remedy = "name their labels (fields.labels), or say what it is (answer_is: index, letter or text)"
         return f"; it could mean several options; {remedy}"
     bare = str(value).strip()
+    is_truth = bare.casefold() in ("0", "1", "true", "false")
+    if is_truth and not (labels or answer_is) and _may_be_truth_or_index(choices, source):
+        return _truth_or_index(bare, choices)
     n = len(choices)
-    if bare.casefold() in ("0", "1", "true", "false") and n == 2 and not (labels or answer_is):
-        are = f"and the options are {', '.join(choices)}; say which of them it is"
-        return (
-            f", {are}: answer_is: {{{bare.lower()}: OPTION, ...}}, or index for a position from 0"
-        )
     positions = "0 or 1" if n == 2 else f"a number from 0 to {n - 1}"
     positions += " (an option's position)"
     kinds = {
@@ -174,3 +207,17 @@ def _what_was_expected(
     if bare in ("", "-1", "None"):
         expected += "; the benchmark hides the labels of its test set"
     return expected
+
+
+def _truth_or_index(stated: str, choices: list[str]) -> str:
+    """How to say which of the two options 0 and 1, or false and true, mean."""
+    named = {"false": "OPTION", "true": "OPTION"}
+    for text in choices:
+        words = TRUTHS.get(text.strip().casefold())
+        if words:
+            named[words[0]] = json.dumps(text)
+    low, high = ("0", "1") if stated in ("0", "1") else ("false", "true")
+    example = f"{{{low}: {named['false']}, {high}: {named['true']}}}"
+    or_index = f", or answer_is: index if 0 is the first, {choices[0]}" if low == "0" else ""
+    are = f"and the options are {', '.join(choices)}"
+    return f", {are}; say which of them it is: answer_is: {example}{or_index}"
