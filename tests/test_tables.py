@@ -414,6 +414,12 @@ def test_the_pdf_has_the_same_bytes_where_no_program_is_found(everything, built,
     assert first.startswith(b"%PDF") and b"CreationDate" not in first
 
 
+def test_the_page_sets_every_published_value_beside_the_run(built):
+    page = (built / "tables.html").read_text()
+    assert page.count('<tr><th scope="row">') == 490
+    assert "inside the interval" in page and "not run" in page
+
+
 @pytest.mark.needs("poppler")
 def test_the_pdf_has_every_table_and_the_comparison(built):
     pages = pages_of(built / "tables.pdf")
