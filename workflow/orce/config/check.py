@@ -11,6 +11,7 @@ import importlib.util
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,15 @@ def _splits(key: str, dataset: Dataset) -> Iterator[str]:
                 "a training split may share it only if both have a size, so that they are cut apart"
             )
             yield f"{key}.splits.{split}.from: {test.origin!r} is the test split's source too; {only}"
+    for origin in dict.fromkeys(spec.origin for spec in splits.values()):
+        sizes = {name: spec.share for name, spec in sorted(splits.items()) if spec.origin == origin}
+        unsized = [name for name, size in sizes.items() if size is None]
+        if len(unsized) > 1:
+            left = f"without a size it takes what is left of {origin!r}, and nothing is left for {unsized[1]}"
+            yield f"{key}.splits.{unsized[0]}.size: {left}; give one of them a size"
+        shares = [Fraction(size) for size in sizes.values() if isinstance(size, str)]
+        if sum(shares) > 1 or (sum(shares) == 1 and len(shares) < len(sizes)):
+            yield f"{key}.splits: the shares of {origin!r} come to {sum(shares)}, and nothing is left for more"
 
 
 def _calibration(
