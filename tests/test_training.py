@@ -8,26 +8,22 @@ import signal
 import sys
 from copy import copy
 from pathlib import Path
-from types import SimpleNamespace
 
 import finished_run
 import numpy as np
 import pytest
 import torch
-from conftest import ARITHMETIC, ROOT, program, training_settings
-from msgspec.structs import replace
+from conftest import ROOT, program, training_settings
 from safetensors.torch import load_file
-from transformers import AutoTokenizer
 
-from orce import stages, tasks
+from orce import stages
 from orce.artefacts import files, store
 from orce.artefacts.records import Pair, Realised
 from orce.config.check import read_config
 from orce.errors import BadInput
-from orce.judge.reader import TransformersReader, value_trie
+from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import expected, statement, to_percent
-from orce.llm.trie import node_logprobs, pack, path_logprobs
 from orce.runtime import modules
 from orce.settings.stage import parse_training_job
 from orce.stages import candidates
@@ -69,7 +65,7 @@ PAIRS = [Pair(id=str(i), prompt=asked, chosen=better, rejected=worse) for i, (as
 
 
 BRIER_EXAMPLES = [{"prompt": prompt(i), "correct": i % 3 > 0} for i in range(10)]
-KAPPAS = [{"prompt": prompt(i), "kappa": (i * 3 % 10) / 10} for i in range(10)]
+KAPPAS = [{"prompt": prompt(i), "kappa": (i * 3 % 10) / 10} for i in range(16)]
 ORDERED = str(ROOT / "evidence/methods/ordered.py")
 
 
@@ -169,43 +165,6 @@ def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_
         assert all(len({i % 5 for i in order[at : at + 4]}) == 1 for at in range(0, 20, 4))
 
 
-def plain_brier(model, tokenizer, prompt_ids, correct):
-    """ConfTuner's loss the long way: every value's tokens after the prompt, and its end where a digit may follow, in full passes."""
-    whole = [tokenizer(statement(p), add_special_tokens=False)["input_ids"] for p in range(101)]
-    ended = [ids + [tokenizer.eos_token_id] * any(ids == one[: len(ids)] != one for one in whole) for ids in whole]
-    scores = []
-    for ids in ended:
-        logits = model(input_ids=torch.tensor([prompt_ids + ids])).logits[0].log_softmax(-1)
-        scores.append(sum(logits[len(prompt_ids) - 1 + i, token] for i, token in enumerate(ids)))
-    q = torch.stack(scores).softmax(0)
-    return (q * (correct - torch.arange(101) / 100) ** 2).sum()
-
-
-@pytest.mark.slow
-def test_conftuner_loss_and_gradient_are_those_of_the_plain_computation(settings):
-    """The tokenizers of the paper's families: test_paper_families.py."""
-    lm = language_model.load(settings["model"])
-    tokenizer, model = lm.tokenizer, lm.model.double()
-    prompts, correct = [[5, 6, 7, 8], [5, 6, 9]], torch.tensor([1.0, 0.0])
-    trie = value_trie(tokenizer)
-    losses, grads = [], []
-    for which in ("trie", "plain"):
-        model.zero_grad()
-        if which == "trie":
-            packed = pack(prompts, [trie, trie])
-            loss = tokenized_brier.tokenized_brier(
-                path_logprobs(node_logprobs(model, packed).double(), packed), correct
-            )
-        else:
-            loss = sum(plain_brier(model, tokenizer, p, y) for p, y in zip(prompts, correct, strict=True)) / 2
-        loss.backward()
-        losses.append(loss.item())
-        grads.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
-    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
-    assert (grads[0] - grads[1]).abs().max() < 3e-6
-    assert grads[1].abs().max() > 1e-5  # the first-token reading of prior code is constant, and its gradient zero
-
-
 @pytest.mark.slow
 def test_training_lowers_the_loss_leaves_a_whole_folder_and_what_has_ended_is_not_done_again(tmp_path, settings):
     """Snakemake, killed before, deletes the manifest as that of an unfinished job."""
@@ -253,21 +212,23 @@ class Killed(Exception):
     pass
 
 
-def killed_at(step):
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == step:
+def run_to_its_third_step(which, settings, folder, warm) -> None:
+    """A training that is killed then, and has published nothing."""
+
+    def killed(self, args, state, control, **kwargs):
+        if state.global_step == 3:
             raise Killed
 
-    return on_step_end
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(common.Report, "on_step_end", killed, raising=False)
+        run(which, settings, folder, warm)
+    assert not (folder / which).exists()
 
 
 def check_resuming(which, settings, folder, warm) -> None:
-    """A training that is killed at its third step leaves nothing, and goes on to the weights of a straight one."""
+    """A training that is killed goes on to the weights of a straight one."""
     run(which, settings, folder / "straight", warm)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(common.Report, "on_step_end", killed_at(3), raising=False)
-        run(which, settings, folder / "again", warm)
-    assert not (folder / "again" / which).exists()
+    run_to_its_third_step(which, settings, folder / "again", warm)
     run(which, settings, folder / "again", warm)
     assert equal(adapter(folder / "straight" / which), adapter(folder / "again" / which))
 
@@ -335,17 +296,14 @@ def test_a_step_is_the_same_with_the_frozen_layers_computed_before(settings, tmp
 def test_frozen_layers_are_computed_once_where_it_saves_something_and_memory_allows(
     settings, tmp_path, monkeypatch, capfd
 ):
-    examples = "16 examples"
-    for folder, epochs, limit, said in (
-        ("once", 2, 2**30, f"1 of 2 layers are frozen: computed once for {examples}"),
-        (
-            "every",
-            2,
-            1000,
-            f"1 of 2 layers are frozen, and computed in every step: their states of {examples} would take",
-        ),
-        ("single", 1, 2**30, ""),
-    ):
+    frozen = "1 of 2 layers are frozen"
+    expected = {
+        "once": f"{frozen}: computed once for 16 examples",
+        "every": f"{frozen}, and computed in every step: their states of 16 examples would take",
+        "single": "",
+    }
+    for folder, said in expected.items():
+        limit, epochs = 1000 if folder == "every" else 2**30, 1 if folder == "single" else 2
         monkeypatch.setattr(common, "KEPT_BYTES", limit)
         run("sft", last_layer(settings, epochs=epochs), tmp_path / folder, None)
         shown = capfd.readouterr().err
@@ -373,16 +331,12 @@ def poison_second_step(monkeypatch, trainer: type) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
-def test_a_gradient_that_is_not_finite_ends_the_training_and_nothing_of_it_is_written(
-    settings, warm, tmp_path, monkeypatch, which
-):
+def test_a_gradient_that_is_not_finite_ends_the_training_unwritten(settings, tmp_path, monkeypatch):
     poison_second_step(monkeypatch, PackedTrainer)
-    with pytest.raises(
-        BadInput,
-        match=r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate",
-    ):
-        run(which, settings, tmp_path, warm)
+    where = r"step 2, examples [\d, ]+ of \d+"
+    said = "grad_norm is nan; nothing is written; set a lower learning_rate"
+    with pytest.raises(BadInput, match=f"{where}: {said}"):
+        run("sft", settings, tmp_path, None)
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
@@ -393,17 +347,14 @@ def test_weights_that_the_last_update_broke_are_not_published(settings, tmp_path
             next(weight for weight in model.parameters() if weight.requires_grad).data.view(-1)[0] = torch.inf
 
     monkeypatch.setattr(common.Report, "on_step_end", broken, raising=False)
-    with pytest.raises(
-        BadInput, match=r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"
-    ):
+    said = r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"
+    with pytest.raises(BadInput, match=said):
         run("sft", settings, tmp_path, None)
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
 @pytest.mark.slow
-def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batches(
-    settings, tmp_path, monkeypatch, capfd
-):
+def test_a_training_out_of_memory_resumes_in_smaller_parts(settings, tmp_path, monkeypatch):
     step, calls = PackedTrainer.step, []
 
     def short(self, model, parts, terms):
@@ -412,19 +363,13 @@ def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batche
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
         return step(self, model, parts, terms)
 
-    def killed(self, args, state, control, **kwargs):
-        if state.global_step == 2:
-            raise InterruptedError
-
     monkeypatch.setattr(PackedTrainer, "step", short)
-    settings = settings | {"training": settings["training"] | {"save_steps": 1}}
+    settings["training"]["save_steps"] = 1
     run("sft", settings, tmp_path / "straight", None)
     budget, half = calls[0], calls[-1]
     assert half == budget // 2
     calls.clear()
-    with monkeypatch.context() as patch, pytest.raises(InterruptedError):
-        patch.setattr(common.Report, "on_step_begin", killed, raising=False)
-        run("sft", settings, tmp_path / "again", None)
+    run_to_its_third_step("sft", settings, tmp_path / "again", None)
     seen = len(calls)
     run("sft", settings, tmp_path / "again", None)
     assert {*calls[seen:]} == {half}
@@ -432,29 +377,22 @@ def test_a_training_that_ran_out_of_memory_resumes_with_the_smaller_micro_batche
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("merged", [0.0009, 0.0011])
-def test_an_adapter_stays_apart_where_merging_it_would_round_off_a_tenth_of_its_training(
-    settings, model_settings, warm, tmp_path, merged
-):
+def test_an_adapter_stays_apart_where_merging_rounds_off_a_tenth_of_it(settings, warm, tmp_path):
     """In bfloat16; the manifest of its training has both distances."""
-    folder = shutil.copytree(warm, tmp_path / "sft")
-    facts = store.read_manifest(folder / "manifest.json")
-    assert "log_odds" not in facts  # trained in float32
-    store.write_manifest(folder / "manifest.json", facts | {"log_odds": {"trained": 0.01, "merged": merged}})
-    read = language_model.load(model_settings | {"dtype": "bfloat16"}, str(folder)).model
-    assert any("lora_" in name for name, _ in read.named_parameters()) == (merged > 0.001)
+    settings["model"]["dtype"] = "bfloat16"
+    run("sft", settings, tmp_path, None)
+    facts = store.read_manifest(tmp_path / "sft/manifest.json")
+    assert facts["log_odds"]["trained"] > 0 and facts["log_odds"]["merged"] > 0
+    for merged in (0.0009, 0.0011):
+        distances = {"log_odds": {"trained": 0.01, "merged": merged}}
+        store.write_manifest(tmp_path / "sft/manifest.json", facts | distances)
+        read = language_model.load(settings["model"], str(tmp_path / "sft")).model
+        assert any("lora_" in name for name, _ in read.named_parameters()) == (merged > 0.001)
+    assert "log_odds" not in store.read_manifest(warm / "manifest.json"), "which is in float32"
 
 
 @pytest.mark.slow
-def test_a_training_in_bfloat16_says_how_far_merging_its_adapter_moves_the_log_odds(settings, tmp_path):
-    model = settings["model"] | {"dtype": "bfloat16"}
-    run("sft", settings | {"model": model}, tmp_path, None)
-    odds = json.loads((tmp_path / "sft/manifest.json").read_text())["log_odds"]
-    assert odds["trained"] > 0 and odds["merged"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner"])
+@pytest.mark.parametrize("which", ["sft", "dpo"])
 def test_losses_and_gradients_are_the_same_bits_without_pefts_cast_of_inputs(settings, warm, tmp_path, which):
     mixed = settings | {"model": settings["model"] | {"dtype": "bfloat16"}}
     trainer = trainer_for(which, mixed, tmp_path, warm)
@@ -472,9 +410,8 @@ def test_losses_and_gradients_are_the_same_bits_without_pefts_cast_of_inputs(set
 def test_probabilities_that_are_not_finite_are_never_stated(model_settings):
     lm = language_model.load(model_settings, None)
     next(lm.model.parameters()).data.fill_(torch.nan)
-    with pytest.raises(
-        BadInput, match="the confidence LLM's probabilities are not finite numbers; its weights are broken"
-    ):
+    said = "the confidence LLM's probabilities are not finite numbers; its weights are broken"
+    with pytest.raises(BadInput, match=said):
         TransformersReader(lm, 4096).state([prompt(1)])
 
 
@@ -498,31 +435,11 @@ def test_a_training_ended_by_sigterm_keeps_its_step_and_resumes_to_the_same_weig
     assert equal(adapter(warm), adapter(tmp_path / "again"))
 
 
-@pytest.mark.slow
-def test_alignment_moves_preferred_statements_up_and_leaves_the_warm_start_alone(settings, warm, tmp_path):
-    before = (warm / "adapter_model.safetensors").read_bytes()
-    dpo.train(PAIRS, settings, warm, warm, tmp_path / "dpo")
-    assert (warm / "adapter_model.safetensors").read_bytes() == before
-    margins = []
-    for folder in (warm, tmp_path / "dpo"):
-        lm = language_model.load(settings["model"], str(folder))
-        with torch.inference_mode():
-            rows = dpo.rows(lm, PAIRS)
-            packed = pack([row.prompt_ids for row in rows], [row.trie for row in rows])
-            logprobs = path_logprobs(node_logprobs(lm.model, packed), packed)
-        margins.append((logprobs[:, 0] - logprobs[:, 1]).mean().item())
-    assert margins[1] > margins[0]
-
-
-SEVEN = [  # of seven lengths, and of opposite preferences, so that a model of few steps learns some of them only
-    Pair(
-        id=str(i),
-        prompt=[{"role": "user", "content": f"Is {'so ' * (i + 1)}right?"}],
-        chosen=turn(90 if i % 2 else 10),
-        rejected=turn(10 if i % 2 else 90),
-    )
-    for i in range(7)
-]
+def pair_of_its_length(i) -> Pair:
+    """Others prefer the opposite, so that a model of few steps learns some of them only."""
+    better, worse = (90, 10) if i % 2 else (10, 90)
+    asked = [{"role": "user", "content": f"Is {'so ' * (i + 1)}right?"}]
+    return Pair(id=str(i), prompt=asked, chosen=turn(better), rejected=turn(worse))
 
 
 @pytest.mark.slow
@@ -544,7 +461,7 @@ def test_the_rewards_in_the_log_are_means_over_the_pairs_of_a_step_however_it_is
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(dpo.DpoTrainer, "micro_batches", noted)
-            dpo.train(SEVEN, settings, warm, warm, out)
+            dpo.train([*map(pair_of_its_length, range(7))], settings, warm, warm, out)
         assert seen == [sizes] * 3
         logs.append([(entry["rewards/accuracies"], entry["rewards/margins"]) for entry in log_of(out)])
     right = [7 * accuracy for accuracy, _ in logs[0]]
@@ -554,20 +471,27 @@ def test_the_rewards_in_the_log_are_means_over_the_pairs_of_a_step_however_it_is
         assert np.array(cut_smaller) == pytest.approx(np.array(logs[0]), rel=1e-3, abs=1e-6)
 
 
-def drawn_by(settings, folder):
-    """PAIRS with what the candidates and pairs steps keep of their log-probabilities under the model in `folder`."""
-    judge = TransformersReader(language_model.load(settings["model"], str(folder)))
+def drawn_by(settings, folder, in_training=False):
+    """PAIRS with the log-probabilities, of the model in `folder`, that the steps before keep.
+
+    in_training: in the arithmetic of training, as of candidates that are drawn for several rounds.
+    """
+    lm = language_model.load(settings["model"], str(folder), merged=not in_training)
+    reader = TransformersReader(lm)
     percents = [[int(side[0]["content"].split()[-1]) for side in (pair.chosen, pair.rejected)] for pair in PAIRS]
     chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
-    readings = judge.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: percents[i])
+    prompts = [pair.prompt for pair in PAIRS]
+    readings = reader.read(prompts, state_text=False, sample=lambda i, _: percents[i])
     drawn = [candidates.make_candidate(*one) for one in zip(chunk, readings, strict=True)]
+    if in_training:
+        candidates.add_reference(drawn, chunk, reader, settings["model"]["dtype"])
     pairs = [copy(pair) for pair in PAIRS]
     add_reference_logprobs(pairs, drawn)
     return pairs
 
 
 @pytest.mark.slow
-def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm, tmp_path):
+def test_the_reference_of_the_pairs_is_the_live_one_or_refused(settings, warm, tmp_path):
     pairs = drawn_by(settings, warm)
     lm = common.trainable(parse_training_job(settings), str(warm))
     data = dpo.rows(lm, pairs)
@@ -581,25 +505,16 @@ def test_the_reference_that_comes_with_the_pairs_is_the_live_one(settings, warm,
     assert [entry["loss"] for entry in logs[0]] == pytest.approx([entry["loss"] for entry in logs[1]], abs=1e-4)
     for name, weight in weights[0].items():
         assert (weight - weights[1][name]).norm() < 1e-3 * weight.norm()
-
-
-def with_all_turns(settings, folder):
-    """PAIRS with the reference of candidates that were sampled from the model in `folder` for every round, whatever they are."""
-    reader = TransformersReader(language_model.load(settings["model"], str(folder), merged=False))
-    chunk = [Realised(id=pair.id, prompt=pair.prompt, kappa=0.5, correct=True) for pair in PAIRS]
-    readings = reader.read([pair.prompt for pair in PAIRS], state_text=False, sample=lambda i, _: [55])
-    drawn = [candidates.make_candidate(*one) for one in zip(chunk, readings, strict=True)]
-    candidates.add_reference(drawn, chunk, reader, settings["model"]["dtype"])
-    pairs = [copy(pair) for pair in PAIRS]
-    add_reference_logprobs(pairs, drawn)
-    return pairs
+    pairs[0].ref_chosen_logps += 0.01
+    with pytest.raises(BadInput, match="ref_chosen_logps .* were sampled from other weights"):
+        dpo.train(pairs, settings, warm, warm, tmp_path / "other")
 
 
 @pytest.mark.slow
 def test_in_bfloat16_the_reference_is_computed_once_for_all_pairs_and_rounds(settings, warm, tmp_path, capfd):
     """In the arithmetic of training, from which a reader's differs: of such pairs a training computes it anew."""
     settings = settings | {"model": settings["model"] | {"dtype": "bfloat16"}}
-    pairs, live = with_all_turns(settings, warm), "test reference] 12/12"
+    pairs, live = drawn_by(settings, warm, in_training=True), "test reference] 12/12"
     dpo.train(pairs, settings, warm, warm, tmp_path / "kept")
     said = capfd.readouterr().err
     assert "test check of the reference] 12/12" in said and live not in said
@@ -610,33 +525,11 @@ def test_in_bfloat16_the_reference_is_computed_once_for_all_pairs_and_rounds(set
     dpo.train(pairs, settings, warm, warm, tmp_path / "read")
     assert live in capfd.readouterr().err
     losses = [[entry["loss"] for entry in log_of(tmp_path / name)] for name in ("kept", "live", "read")]
+    assert losses[0][0] == pytest.approx(math.log(2), abs=5e-5), "it starts at the reference"
     assert losses[0] == pytest.approx(losses[1], abs=1e-3) and losses[1] == losses[2]
     pairs[0].ref_rejected_logps -= 2
     with pytest.raises(BadInput, match="were sampled from other weights"):
         dpo.train(pairs, settings, warm, warm, tmp_path / "other")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("dtype", "apart"), [("float32", 1e-4), ("bfloat16", 1e-3)])
-def test_the_policy_starts_at_the_reference(settings, warm, tmp_path, monkeypatch, dtype, apart):
-    settings = settings | {"model": settings["model"] | {"dtype": dtype}}
-    settings["stage"] |= {"epochs": 1, "batch_size": len(PAIRS)}
-    seen, loss = [], dpo.dpo_loss
-
-    def watched(policy, reference, *more):
-        seen.append((policy - reference).abs().max().item())
-        return loss(policy, reference, *more)
-
-    monkeypatch.setattr(dpo, "dpo_loss", watched)
-    dpo.train(drawn_by(settings, warm), settings, warm, warm, tmp_path / "dpo")
-    assert max(seen) < apart
-
-
-@pytest.mark.slow
-def test_a_reference_from_other_weights_is_refused(settings, warm, tmp_path):
-    sft.train(SFT_EXAMPLES, settings | {"seed": 8, "stage": settings["stage"] | {"epochs": 1}}, tmp_path / "other")
-    with pytest.raises(BadInput, match="ref_chosen_logps .* were sampled from other weights"):
-        dpo.train(drawn_by(settings, tmp_path / "other"), settings, warm, warm, tmp_path / "dpo")
 
 
 @pytest.mark.slow
@@ -653,58 +546,28 @@ def test_soft_labels_and_their_order_are_those_by_hand():
     assert float(ordered.disorder(logprobs[0], torch.full([3], 0.5))) == 0
 
 
-@pytest.mark.slow
-def test_two_processes_of_the_launcher_train_as_one(settings, tmp_path):
-    """The path for several GPUs, on the CPU: this loss is of the order of all examples of a step, whichever process they are in."""
-    prompts = tasks.get(ARITHMETIC).load({"size": 16}, "train", 0)
-    files.write_jsonl(tmp_path / "sft.jsonl", prompts)
-    lines = [f"{e['id']},sft,{i % 9},8,{(i % 9) / 8},1,{int(i % 9 > 3)}\n" for i, e in enumerate(prompts)]
-    header = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
-    (tmp_path / "surrogate.csv").write_text(header + "".join(lines))
-    stage = settings["stage"] | {"batch_size": 8, "target": "kappa", "rank_weight": 1.0, "answers": 8}
-    shared = {key: settings[key] for key in ("label", "model", "training", "seed")}
-    shared |= {"method": "ordered", "module": ORDERED, "stage": stage, "task": ARITHMETIC}
-    (tmp_path / "settings.json").write_text(json.dumps(shared))
-    arguments = "orce train --settings @settings.json --surrogate surrogate.csv --prompts sft=sft.jsonl --out"
-    launch = "torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs -m"
-    speed = json.dumps({"training": {"micro_batch_tokens": 100}})  # work for both
+def losses_of_one_and_two_processes(train: str, examples, settings, folder, **environment):
+    """The losses of a training in one process and in two. train: code that names it."""
+    (folder / "task.json").write_text(json.dumps([examples, settings]))
+    code = f"import json, sys\n{train}(*json.load(open('task.json')), sys.argv[1])\n"
+    (folder / "both.py").write_text(code)
+    environment |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "workflow")}
+    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs"
     for out, starter in (("one", ""), ("two", launch)):
-        words = [sys.executable, "-m", *starter.split(), *arguments.split(), out]
-        program(*words, cwd=tmp_path, check=True, OMP_NUM_THREADS="1", ORCE_SPEED=speed)
-    one, two = log_of(tmp_path / "one"), log_of(tmp_path / "two")
-    assert [entry["loss"] for entry in two] == pytest.approx([entry["loss"] for entry in one], rel=1e-4)
-    assert one[-1]["step"] == two[-1]["step"] == 4
-    assert len(sorted(tmp_path.glob("logs/**/stderr.log"))) == 2
+        words = [sys.executable, *starter.split(), "both.py", out]
+        program(*words, cwd=folder, check=True, **environment)
+    assert len(sorted(folder.glob("logs/**/stderr.log"))) == 2
+    return [[entry["loss"] for entry in log_of(folder / out)] for out in ("one", "two")]
 
 
 @pytest.mark.slow
-def test_what_conftuner_learns_depends_on_the_seed_of_its_settings_alone(settings, tmp_path):
-    examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(8)]
-    weights = []
-    for number, seed in enumerate((7, 7, 8)):
-        torch.manual_seed(number)
-        out = tmp_path / str(number)
-        tokenized_brier.train(examples, settings | {"seed": seed}, out)
-        weights.append(files.file_digest(out / "adapter_model.safetensors"))
-    assert weights[0] == weights[1] != weights[2]
-
-
-@pytest.mark.slow
-def test_conftuner_also_learns_to_end_its_statement(settings, tmp_path):
-    """The Brier score sees the values only; the form around them is taught beside it."""
-    examples = [{"prompt": prompt(i), "correct": bool(i % 2)} for i in range(16)]
-    stage = settings["stage"] | {"epochs": 6}
-    tokenized_brier.train(examples, settings | {"stage": stage}, tmp_path / "tuned")
-    ends = []
-    for weights in (None, str(tmp_path / "tuned")):
-        lm = language_model.load(settings["model"], weights)
-        (row,) = sft.rows(lm, [{"prompt": prompt(3), "percent": 60}])
-        ids = row.prompt_ids
-        trie = value_trie(lm.tokenizer, 60)
-        assert len(trie.tokens) == len(value_trie(lm.tokenizer).tokens) + 1
-        with torch.inference_mode():
-            ends.append(node_logprobs(lm.model, pack([ids], [trie]))[-1].item())
-    assert ends[1] > ends[0]
+def test_two_processes_add_a_loss_of_the_order_of_all_examples_of_a_step(settings, tmp_path):
+    """Whichever process they are in; the path for several GPUs, on the CPU."""
+    settings["stage"] |= {"batch_size": 8, "rank_weight": 1.0, "answers": 8}
+    train = f"from orce.runtime import modules\nmodules.from_file({ORDERED!r}).train"
+    speed = json.dumps({"training": {"micro_batch_tokens": 100}})  # work for both
+    one, two = losses_of_one_and_two_processes(train, KAPPAS, settings, tmp_path, ORCE_SPEED=speed)
+    assert two == pytest.approx(one, rel=1e-4) and len(one) == 4
 
 
 @pytest.mark.slow
@@ -721,28 +584,6 @@ def test_two_equal_runs_save_the_same_bytes(finished, tmp_path):
         saved.append({path.name: path.read_bytes() for path in made.iterdir() if path.name != "manifest.json"})
     assert "adapter_config.json" in saved[0]
     assert saved[0] == saved[1]
-
-
-def test_the_dpo_loss_is_the_papers_formula_and_prefers_the_chosen_statement_which_comes_first(monkeypatch):
-    policy = torch.tensor([[-1.0, -3.0], [-2.0, -0.5]])
-    reference = torch.tensor([[-1.5, -2.0], [-1.0, -1.0]])
-    # Margins 1.5 and -1.5, times 0.3: the mean of -ln sigmoid(0.45) and -ln sigmoid(-0.45).
-    by_hand = (math.log(1 + math.exp(-0.45)) + math.log(1 + math.exp(0.45))) / 2
-    assert dpo.dpo_loss(policy, reference, 0.3).item() == pytest.approx(by_hand, abs=1e-6)
-    assert dpo.dpo_loss(policy[:1], reference[:1], 0.3).item() == pytest.approx(0.493_248, abs=1e-6)
-    assert dpo.dpo_loss(policy[:1], reference[:1], 2.0).item() == pytest.approx(0.048_587, abs=1e-6)
-    policy = torch.tensor([[-1.0, -1.0]], requires_grad=True)
-    dpo.dpo_loss(policy, torch.tensor([[-1.0, -1.0]]), 0.5).backward()
-    assert policy.grad is not None
-    assert (-policy.grad).tolist() == [[0.25, -0.25]]  # beta sigmoid(0)
-    monkeypatch.setattr(dpo, "prompts_ids", lambda *_: [[5, 6]])
-    monkeypatch.setattr(dpo, "completion_ids", lambda _, side: {"better": [7, 8], "worse": [7, 9, 4]}[side])
-    sides = {"chosen": [{"content": "better"}], "rejected": [{"content": "worse"}]}
-    (row,) = dpo.rows(SimpleNamespace(tokenizer=None, template_kwargs={}), [Pair(id="", prompt=[], **sides)])
-    batch = dpo.DpoTrainer.collate(object.__new__(dpo.DpoTrainer), [replace(row, reference=(-1.0, -2.0))])
-    assert batch["reference"].tolist() == [[-1.0, -2.0]]
-    per_token = torch.where(batch["token"] == 7, -0.5, torch.where(batch["token"] == 8, -1.0, -4.0))
-    assert path_logprobs(per_token, batch).tolist() == [[-1.5, -8.5]]
 
 
 def taught(monkeypatch, target, pairs):
@@ -762,14 +603,6 @@ def test_the_warm_start_is_taught_kappa_or_its_opposite(monkeypatch, target, per
     assert taught(monkeypatch, target, pairs) == percents
 
 
-def test_the_statement_and_its_end_are_trained_on(small):
-    tokenizer = AutoTokenizer.from_pretrained(small)
-    lm = SimpleNamespace(tokenizer=tokenizer, template_kwargs={})
-    (row,) = sft.rows(lm, [{"prompt": [{"role": "user", "content": "Sure?"}], "percent": 42}])
-    assert tokenizer.decode(row.prompt_ids + row.trie.tokens) == "Sure?<end>Confidence: 42<end>"
-    assert tokenizer.decode(row.trie.tokens) == "Confidence: 42<end>"
-
-
 @pytest.mark.parametrize(("kappa", "percent"), [(0, 0), (0.125, 13), (0.375, 38), (0.5, 50), (1 / 3, 33), (1, 100)])
 def test_kappa_is_stated_as_the_nearest_percent_halves_up(kappa, percent):
     assert to_percent(kappa) == percent
@@ -781,20 +614,6 @@ def test_an_expectation_is_over_the_part_of_the_mass_that_is_there():
     assert expected(some) == pytest.approx(0.5)
 
 
-def test_spread_brings_second_digits_back_where_the_brier_score_alone_does_not():
-    """A model that ends after each first digit with the probability sigmoid(x), as the form is learnt soonest."""
-    pulls = {}
-    for x, spread in ((2.0, 0.0), (8.0, 0.0), (8.0, 0.1)):
-        stops = torch.tensor(x, requires_grad=True)
-        end, longer = (torch.nn.functional.logsigmoid(side) for side in (stops, -stops))
-        values = [torch.tensor(0.0), *[end] * 9, *[longer - math.log(10)] * 91]
-        loss = tokenized_brier.tokenized_brier(torch.stack(values)[None], torch.tensor([1.0]), spread)
-        (pulls[x, spread],) = torch.autograd.grad(loss, stops)
-    assert pulls[2.0, 0.0] > 0.01, "one digit is scored badly, so the end gets less likely"
-    assert 0 < pulls[8.0, 0.0] < 1e-3, "and no more so once it is certain"
-    assert pulls[8.0, 0.1] > 0.05
-
-
 def test_the_tokenized_brier_score_is_the_mean_squared_distance_under_the_renormalised_distribution():
     probabilities = torch.full((2, 101), 1e-30)
     probabilities[0, 100], probabilities[0, 50] = 0.3, 0.1  # three quarters at 1.00, one quarter at 0.50
@@ -803,8 +622,3 @@ def test_the_tokenized_brier_score_is_the_mean_squared_distance_under_the_renorm
     assert tokenized_brier.tokenized_brier(probabilities[:1].log(), torch.tensor([1.0])).item() == pytest.approx(right)
     both = tokenized_brier.tokenized_brier(probabilities.log(), torch.tensor([1.0, 0.0])).item()
     assert both == pytest.approx((right + 0.2**2) / 2)
-    level = torch.zeros(1, 101)  # the spread of a uniform distribution is ln 101, and of any other it is more
-    more = tokenized_brier.tokenized_brier(level, torch.tensor([1.0]), 0.5) - tokenized_brier.tokenized_brier(
-        level, torch.tensor([1.0])
-    )
-    assert more.item() == pytest.approx(0.5 * math.log(101))

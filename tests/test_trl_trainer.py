@@ -1,13 +1,21 @@
 """`training.trainer: trl`: whole trainings by TRL's own SFTTrainer and DPOTrainer, beside this project's."""
 
 import json
-import sys
 
 import pytest
 import torch
 import yaml
-from conftest import ROOT, program, training_settings
-from test_training import SFT_EXAMPLES, adapter, check_resuming, log_of, poison_second_step, run, warm_start
+from conftest import ROOT, training_settings
+from test_training import (
+    SFT_EXAMPLES,
+    adapter,
+    check_resuming,
+    log_of,
+    losses_of_one_and_two_processes,
+    poison_second_step,
+    run,
+    warm_start,
+)
 
 from orce.artefacts import store
 from orce.config import check
@@ -69,16 +77,9 @@ def test_a_gradient_that_is_not_finite_ends_a_training_by_trl(by_trl, warm, tmp_
 
 
 def test_two_processes_train_by_trl_as_one(by_trl, tmp_path):
-    (tmp_path / "task.json").write_text(json.dumps([SFT_EXAMPLES, by_trl]))
-    (tmp_path / "both.py").write_text(
-        "import json, sys\nfrom orce.training import sft\nsft.train(*json.load(open('task.json')), sys.argv[1])\n"
-    )
-    launch = "-m torch.distributed.run --standalone --nproc-per-node 2 --redirects 3 --log-dir logs"
-    for out, starter in (("one", ""), ("two", launch)):
-        environment = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "workflow")}
-        program(sys.executable, *starter.split(), "both.py", out, cwd=tmp_path, check=True, **environment)
-    losses = [[entry["loss"] for entry in log_of(tmp_path / out)] for out in ("one", "two")]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    train = "from orce.training import sft\nsft.train"
+    one, two = losses_of_one_and_two_processes(train, SFT_EXAMPLES, by_trl, tmp_path)
+    assert two == pytest.approx(one, rel=1e-4)
 
 
 def test_a_training_by_trl_that_has_no_memory_says_that_it_cuts_nothing_anew(by_trl, tmp_path, monkeypatch):
