@@ -47,11 +47,8 @@ COMBINE = {
 }  # fmt: skip
 LABELS = {"labels": {}}
 PAIRS = NAMED | {"reward": "sayself", "module": "sayself", "reference": "mean", "leave_one_out": False}
-TUNE = SFT | {
-    "method": "conftuner",
-    "module": "conftuner",
-    "stage": SFT["stage"] | {"epochs": 1, "format_weight": 1.0, "spread": 0.1},
-}
+TAUGHT = SFT["stage"] | {"epochs": 1, "format_weight": 1.0, "spread": 0.1}
+TUNE = SFT | {"method": "conftuner", "module": "conftuner", "stage": TAUGHT}
 PREFERENCE = {key: value for key, value in SFT["stage"].items() if key != "target"} | {"beta": 0.1, "epochs": 1}
 ALIGN = SFT | {"stage": PREFERENCE}
 ONE = {
@@ -61,11 +58,10 @@ ONE = {
 TABLE = {
     "tables": {"one": ONE}, "order": ["one"], "models": {"small": {"label": "Small"}}, "tasks": {"arithmetic": ARITHMETIC},
 }  # fmt: skip
+PICTURED = {"dataset": "arithmetic", "model": "small", "label": "Small"}
 DRAWN = {
-    "cells": [{"dataset": "arithmetic", "model": "small", "label": "Small", "methods": [["sft", "SFT"]]}],
-    "reward": None,
-    "unparsed_confidence": 0.5,
-}
+    "cells": [PICTURED | {"methods": [["sft", "SFT"]]}], "reward": None, "unparsed_confidence": 0.5,
+}  # fmt: skip
 
 
 def argv(step: str, settings: dict | None = None, **flags) -> list[str]:
@@ -203,6 +199,13 @@ def call(words: list[str]) -> tuple[int, list[str]]:
     return code, said.getvalue().splitlines()
 
 
+def refused(step: str, path) -> str:
+    """The one line that a step says of a file, as its last."""
+    code, said = call(STEPS[step])
+    assert code == 2 and [line for line in said if str(path) in line] == said[-1:], said
+    return said[-1]
+
+
 def make(step: str) -> None:
     """Run one of STEPS, or what the run's fixture did in its place."""
     if step.startswith("prompts"):
@@ -221,6 +224,13 @@ def make(step: str) -> None:
     assert code == 0, said
 
 
+MADE = (  # state and candidates twice: a gather forgets the chunks of its shards
+    "overlap", "sft", "state", "gather stated", "evaluate", "candidates", "gather", "pairs", "dpo",
+    "state", "state dpo", "candidates", "derive own", "table", "tables", "likelihoods",
+    "gather scored", "derive", "fit", "fit combined",
+)  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def whole(finished, small, tmp_path_factory):
     """The finished run with every stage of ORCE, and its base model as a conversion leaves it."""
@@ -229,11 +239,7 @@ def whole(finished, small, tmp_path_factory):
     with contextlib.chdir(root):
         store.write_manifest(BASE / "manifest.json", store.folder_digests(BASE))
         shutil.copytree(BASE, "converted")
-        for step in ("overlap", "sft", "state", "gather stated", "evaluate", "candidates", "gather", "pairs", "dpo"):
-            make(step)
-        for step in ("state", "state dpo", "candidates", "derive own", "table", "tables"):
-            make(step)
-        for step in ("likelihoods", "gather scored", "derive", "fit", "fit combined"):
+        for step in MADE:
             make(step)
         Path("asked.jsonl").write_text('{"question": "What is 2 * 3?", "answer": "6"}\n')
     return root
@@ -276,7 +282,11 @@ CELLS = [
 CURED = {(str(path), readers[0]): makers for path, (readers, makers) in FILES.items()}
 
 
-@pytest.mark.parametrize(("path", "kind", "reader"), CELLS, ids=lambda value: value.removeprefix("results/"))
+def shown(value) -> str:
+    return str(value).removeprefix("results/")
+
+
+@pytest.mark.parametrize(("path", "kind", "reader"), CELLS, ids=shown)
 def test_damage_is_named_in_one_line_and_removed_by_what_it_says(run, path, kind, reader):
     damage(path, kind)
     code, said = call(STEPS[reader])
@@ -305,18 +315,6 @@ def test_the_parameters_of_a_calibration_have_a_manifest(run):
         store.verify(FIT)
 
 
-def test_seals_of_an_earlier_version_are_checked_as_they_were(run):
-    """They hold the name of a file and not its place, and no inputs."""
-    for path in (SAMPLES, SURROGATE, STATEMENTS, METRICS, SHARDS / "sft-0.jsonl"):
-        facts = store.read_manifest(store.manifest_path(path))
-        facts = {key: value for key, value in facts.items() if key not in ("inputs", "settings")}
-        store.write_manifest(store.manifest_path(path), facts | {"file": path.name})
-    for step in ("surrogate", "gather stated", "evaluate", "table"):
-        make(step)
-    store.write_manifest(store.manifest_path(SHARDS / "sft-0.jsonl"), {"sha256": "0" * 64})
-    assert call(STEPS["gather stated"])[0] == 2
-
-
 def elsewhere(path: Path) -> list[Path]:
     """Where a file of the same form stands: for another model, data set, method, reward, shard or split."""
     inside = path.relative_to("results/arithmetic")
@@ -339,54 +337,47 @@ SIBLINGS = {  # in the same cell
     WARM: [ALIGNED, CELL / "dpo-nrd"],
     ALIGNED: [WARM, CELL / "dpo-nrd", CELL / "round2/sc/start"],
 }
-READ = {  # each file or folder with one of its readers; of a folder every file is swapped
-    Path(path): readers[0]
-    for path, (readers, _) in FILES.items()
-    if Path(path).parent not in (WARM, ALIGNED, BASE) and Path(path) != store.manifest_path(SAMPLES)
-} | {
-    STATEMENTS: FILES[STATEMENTS][0][0],
-    METRICS: FILES[METRICS][0][0],
-    EXTRA: FILES[EXTRA][0][0],
-    WARM: "state",
-    ALIGNED: "state dpo",
-}
-SWAPS = [(path, other, reader) for path, reader in READ.items() for other in elsewhere(path)]
 
 
-@pytest.mark.parametrize(("path", "other", "reader"), SWAPS, ids=lambda value: str(value).removeprefix("results/"))
+def sealed_alone(path: Path) -> bool:
+    """Whether a file has a manifest of its own, and not that of a folder of weights."""
+    if path.name.endswith("manifest.json"):
+        return False
+    return path in (STATEMENTS, METRICS, EXTRA) or path.parent not in (WARM, ALIGNED, BASE)
+
+
+READ = {Path(path): readers[0] for path, (readers, _) in FILES.items() if sealed_alone(Path(path))}
+SWAPS = [
+    (path, other, reader)
+    for path, reader in (READ | {WARM: "state", ALIGNED: "state dpo"}).items()
+    for other in elsewhere(path)
+]
+
+
+@pytest.mark.parametrize(("path", "other", "reader"), SWAPS, ids=shown)
 def test_a_file_of_another_cell_is_named_in_one_line(run, path, other, reader):
     """The file and its manifest agree, and its bytes are those that belong here: only the place tells."""
     manifest = path / "manifest.json" if path.is_dir() else store.manifest_path(path)
     store.write_manifest(manifest, store.read_manifest(manifest) | {"file": str(other)})
-    code, said = call(STEPS[reader])
-    shown = str(manifest if path.is_dir() or reader == "evaluate" and path == SAMPLES else path)
-    assert code == 2 and said[-1].startswith(f"orce {reader.split()[0]}: {shown}: was made as {other}"), said
-    assert "to make it again: rm" in said[-1] and [line for line in said if str(path) in line] == said[-1:]
+    named = manifest if path.is_dir() or reader == "evaluate" and path == SAMPLES else path
+    line = refused(reader, path)
+    assert line.startswith(f"orce {reader.split()[0]}: {named}: was made as {other}")
+    assert "to make it again: rm" in line
 
 
 @pytest.mark.parametrize("path", [METRICS, EXTRA], ids=str)
 def test_numbers_that_name_another_cell_are_refused_whatever_their_manifest_says(run, path):
     values = files.read_json(path) | {"dataset": "worldfacts"}
     store.write_object(path, values)
-    code, said = call(STEPS["metrics-csv"])
-    assert code == 2 and f"{path}: holds the numbers of results/worldfacts/small/sft/metrics.json" in said[-1]
+    told = f"{path}: holds the numbers of results/worldfacts/small/sft/metrics.json"
+    assert told in refused("metrics-csv", path)
 
 
-BARE = [
-    (str(path), readers[0])
-    for path, (readers, _) in FILES.items()
-    if (Path(path).parent not in (WARM, ALIGNED, BASE) or Path(path) in (STATEMENTS, METRICS, EXTRA))
-    and not str(path).endswith("manifest.json")
-]
-
-
-@pytest.mark.parametrize(("path", "reader"), BARE, ids=lambda value: value.removeprefix("results/"))
+@pytest.mark.parametrize(("path", "reader"), READ.items(), ids=shown)
 def test_a_file_without_a_manifest_is_named_in_one_line(run, path, reader):
     store.manifest_path(path).unlink()
-    code, said = call(STEPS[reader])
     gone = f"{path}: its manifest {store.manifest_path(path).name} is gone; to make it again: rm"
-    assert code == 2 and gone in said[-1]
-    assert [line for line in said if path in line] == said[-1:]
+    assert gone in refused(reader, path)
 
 
 def test_a_file_of_ones_own_needs_no_manifest(run):
@@ -410,32 +401,23 @@ def test_a_step_by_hand_is_held_to_the_cell_that_its_settings_name(run):
     assert code == 2 and f"{STATEMENTS}: is {STATEMENTS}, and the settings ask for {asked}" in said[-1]
 
 
-def reordered(change) -> list[str]:
-    """What evaluate says about confidences of its own whose records are changed by `change`."""
-    store.write(STATEMENTS, change(files.read_jsonl(STATEMENTS)))
-    code, said = call(STEPS["evaluate"])
-    assert code == 2, said
-    return said[-1]
-
-
-def test_every_test_question_is_evaluated_once(run):
-    first = files.read_jsonl(STATEMENTS)[0]["id"]
-    doubled = reordered(lambda records: [*records, records[0]])
-    assert f"{STATEMENTS}, line 21: id {first!r} stands in line 1 already" in doubled
-    missing = reordered(lambda records: records[1:-1])
-    assert f"{STATEMENTS}: no line for id {first!r} of {SURROGATE}, and 1 of 20 test ids have none" in missing
-    foreign = reordered(lambda records: [records[0] | {"id": "foreign"}])
-    assert f"{STATEMENTS}, line 1: id 'foreign' has no test row in {SURROGATE}" in foreign
+@pytest.mark.parametrize(("change", "told"), [
+    (lambda records: [*records, records[0]], ", line 21: id '{}' stands in line 1 already"),
+    (lambda records: records[1:], ": no line for id '{}' of {}, and 1 of 20 test ids have none"),
+    (lambda records: [records[0] | {"id": "x"}], ", line 1: id 'x' has no test row in {1}"),
+], ids=["doubled", "missing", "foreign"])  # fmt: skip
+def test_every_test_question_is_evaluated_once(run, change, told):
+    records = files.read_jsonl(STATEMENTS)
+    store.write(STATEMENTS, change(records))
+    said = f"{STATEMENTS}{told.format(records[0]['id'], SURROGATE)}"
+    assert said in refused("evaluate", STATEMENTS)
 
 
 def test_a_file_made_from_other_inputs_than_there_are_is_refused(run):
     """Samples of the same cell, drawn again, under readings of the old ones."""
-    records = files.read_jsonl(SAMPLES)
-    store.write(SAMPLES, records[::-1])
-    code, said = call(STEPS["evaluate"])
-    assert code == 2 and f"{SURROGATE}: was made from another {SAMPLES} than there is now" in said[-1]
-    make("surrogate")
-    make("derive own")
+    store.write(SAMPLES, files.read_jsonl(SAMPLES)[::-1])
+    told = f"{SURROGATE}: was made from another {SAMPLES} than there is now"
+    assert told in refused("evaluate", SURROGATE)
 
 
 def test_shards_of_two_settings_are_not_joined(run):
@@ -449,8 +431,7 @@ def test_shards_of_two_settings_are_not_joined(run):
 def test_numbers_of_changed_confidences_are_shown_while_the_run_goes_on_and_make_no_table(run):
     store.write(STATEMENTS, files.read_jsonl(STATEMENTS)[::-1])
     assert any(line.startswith(f"  {Path(METRICS).parent.name} ") for line in rows_so_far(CELL))
-    code, said = call(STEPS["table"])
-    assert code == 2 and f"{METRICS}: was made from another {STATEMENTS}" in said[-1]
+    assert f"{METRICS}: was made from another {STATEMENTS}" in refused("table", METRICS)
 
 
 @pytest.mark.parametrize(("step", "out", "kind"), [
