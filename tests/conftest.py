@@ -194,21 +194,9 @@ def training_settings(model: dict, lora=(), training=(), **stage) -> dict:
         "epochs": 2, "learning_rate": 5e-3, "batch_size": 4, "warmup_ratio": 0.0, "scheduler": "cosine",
         "weight_decay": 0.0, "beta": 0.1, "format_weight": 1.0,
     } | stage  # fmt: skip
-    lora = {
-        "r": 4,
-        "alpha": 8,
-        "dropout": 0.0,
-        "target_modules": ["q_proj", "v_proj"],
-        "last_layers": None,
-        **dict(lora),
-    }
-    how = {
-        "method": "lora",
-        "lora": lora,
-        "checkpointing": False,
-        "save_steps": 2,
-        **dict(training),
-    }
+    small = {"r": 4, "alpha": 8, "dropout": 0.0, "last_layers": None}
+    lora = small | {"target_modules": ["q_proj", "v_proj"]} | dict(lora)
+    how = {"method": "lora", "lora": lora, "checkpointing": False, "save_steps": 2} | dict(training)
     return {"label": "test", "model": model, "training": how, "stage": stage, "method": "conftuner", "seed": 7}
 
 
@@ -305,7 +293,8 @@ def paper(request, makers) -> Callable[[str], str]:
     import families
 
     cache = request.config.cache.mkdir("families")
-    digest = hashlib.sha256(Path(families.__file__).read_bytes()).hexdigest()[:8]
+    made_by = Path(families.__file__).read_bytes() + families.FACTS.read_bytes()
+    digest = hashlib.sha256(made_by).hexdigest()[:8]
 
     def folder(name: str) -> str:
         place = cache / f"{name}-{digest}"

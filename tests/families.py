@@ -11,61 +11,29 @@ from pathlib import Path
 
 import tokenizers
 import wheels
+import yaml
 from tokenizers import AddedToken, decoders, normalizers, pre_tokenizers, processors
 from tokenizers.models import BPE
 
-NAMES = ("llama3", "qwen3", "mistral")
+FACTS = Path(__file__).parent / "data" / "families.yaml"
+FAMILIES = yaml.safe_load(FACTS.read_text())["families"]
+WHEELS = yaml.safe_load(FACTS.read_text())["wheels"]
+NAMES = tuple(FAMILIES)
+FILES = {name: (family["file"], family["sha256"]) for name, family in FAMILIES.items()}
+ENDS = {name: family["ends"] for name, family in FAMILIES.items()}
+TEMPLATE_KWARGS = {name: family["template_kwargs"] for name, family in FAMILIES.items()}
 SIZE = {
     "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2, "head_dim": 32, "tie_word_embeddings": False,
 }  # fmt: skip
 PEAKS = 10  # scale of the LM head: random weights of the usual size give a nearly uniform distribution
-
-# What is taken from a wheel. dashscope's own __init__.py would import its network client.
-WHEELS = {
-    "llama-models==0.3.0": ["__init__.py", "tokenizer_utils.py"]
-    + [f"llama3/{name}" for name in ("__init__.py", "tokenizer.py", "tokenizer.model")],
-    "dashscope==2.0.2": [f"tokenizers/{name}.py" for name in ("tokenizer_base", "qwen_tokenizer")]
-    + ["resources/qwen.tiktoken"],
-    "mistral-common==1.13.1": ["data/mistral_instruct_tokenizer_240323.model.v3"],
-}
-# Where the tokenizer's file then is, and the first digits of its SHA-256.
-FILES = {
-    "llama3": ("llama_models/llama3/tokenizer.model", "82e9d319"),
-    "qwen3": ("dashscope/resources/qwen.tiktoken", "b2b1b8df"),
-    "mistral": ("mistral_common/data/mistral_instruct_tokenizer_240323.model.v3", "9addc8bd"),
-}
-# What config.json, tokenizer_config.json and generation_config.json of the hub's models say.
-MODELS = {
-    "llama3": ("Llama", {"vocab_size": 128256, "rope_theta": 500000.0, "max_position_embeddings": 8192}),
-    "qwen3": ("Qwen3", {"vocab_size": 151936, "rope_theta": 1000000.0, "max_position_embeddings": 40960}),
-    "mistral": ("Mistral", {"vocab_size": 32768, "rope_theta": 1000000.0, "sliding_window": None}),
-}
-CLASSES = {"llama3": "PreTrainedTokenizerFast", "qwen3": "Qwen2Tokenizer", "mistral": "LlamaTokenizer"}
-SPECIAL = {
-    "llama3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
-    "qwen3": {"eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"},
-    "mistral": {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"},
-}
-ENDS = {"llama3": [128001, 128009], "qwen3": [151645, 151643], "mistral": [2]}
-TEMPLATE_KWARGS = {"llama3": {}, "qwen3": {"enable_thinking": False}, "mistral": {}}
-
 # tiktoken's ranks know no pattern and no special tokens; these are the families' own.
-DIGITS = {"llama3": r"\p{N}{1,3}", "qwen3": r"\p{N}"}
 WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|%s| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 RESERVED = [f"<|reserved_special_token_{i}|>" for i in range(251)]
-QWEN3 = [
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
-    "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
-    "<|image_pad|>", "<|video_pad|>", "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>",
-    "<|fim_suffix|>", "<|fim_pad|>", "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>",
-    "</think>",
+LLAMA3 = [
+    "<|begin_of_text|>", "<|end_of_text|>", *RESERVED[:4], "<|start_header_id|>",
+    "<|end_header_id|>", RESERVED[4], "<|eot_id|>", *RESERVED[5:],
 ]  # fmt: skip
-ADDED = {
-    "llama3": ["<|begin_of_text|>", "<|end_of_text|>", *RESERVED[:4], "<|start_header_id|>", "<|end_header_id|>",
-               RESERVED[4], "<|eot_id|>", *RESERVED[5:]],
-    "qwen3": QWEN3,
-}  # fmt: skip
 
 
 def unpack(cache: Path) -> Path:
@@ -82,12 +50,11 @@ def build(family: str, unpacked: Path, folder: Path, seed: int = 0) -> None:
     import torch
     import transformers
 
-    name, more = MODELS[family]
-    theta = {"rope_parameters": {"rope_type": "default", "rope_theta": more["rope_theta"]}}
-    more = {key: value for key, value in more.items() if key != "rope_theta"} | theta
-    config, model = (getattr(transformers, name + part) for part in ("Config", "ForCausalLM"))
+    facts = FAMILIES[family]
+    config = getattr(transformers, facts["model"] + "Config")
+    model = getattr(transformers, facts["model"] + "ForCausalLM")
     torch.manual_seed(seed)
-    made = model(config(**SIZE, **more))
+    made = model(config(**SIZE, **facts["config"]))
     with torch.no_grad():
         made.lm_head.weight.mul_(PEAKS)
     made.generation_config = transformers.GenerationConfig(eos_token_id=ENDS[family])
@@ -97,7 +64,7 @@ def build(family: str, unpacked: Path, folder: Path, seed: int = 0) -> None:
 
 def save_tokenizer(family: str, source: Path, folder: Path) -> None:
     (mistral(source) if family == "mistral" else tiktoken(family, source)).save(str(folder / "tokenizer.json"))
-    settings = {"tokenizer_class": CLASSES[family], "model_max_length": 8192, **SPECIAL[family]}
+    settings = {"model_max_length": 8192, **FAMILIES[family]["tokenizer_config"]}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(template(family, source))
 
@@ -106,11 +73,11 @@ def tiktoken(family: str, source: Path) -> tokenizers.Tokenizer:
     """A tokenizer from tiktoken's ranks: LLaMA-3's and Qwen3's."""
     from transformers.convert_slow_tokenizer import TikTokenConverter
 
-    made = TikTokenConverter(str(source), pattern=WORDS % DIGITS[family]).converted()
-    plain = family == "qwen3"  # from <tool_call> on, Qwen3's added tokens are kept when special tokens are skipped
-    first = ADDED[family].index("<tool_call>") if plain else len(ADDED[family])
-    made.add_special_tokens([AddedToken(token, normalized=False) for token in ADDED[family][:first]])
-    made.add_tokens([AddedToken(token, normalized=False) for token in ADDED[family][first:]])
+    made = TikTokenConverter(str(source), pattern=WORDS % FAMILIES[family]["digits"]).converted()
+    special = LLAMA3 if family == "llama3" else FAMILIES[family]["special_tokens"]
+    made.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    kept = FAMILIES[family]["added_tokens"]  # also where special tokens are skipped
+    made.add_tokens([AddedToken(token, normalized=False) for token in kept])
     if family == "qwen3":
         made.normalizer = normalizers.NFC()
         made.model.ignore_merges = False

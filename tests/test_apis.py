@@ -232,11 +232,6 @@ def test_nonsense_in_place_of_counts_is_no_count(usage, run):
     assert replies.tokens({"input_tokens": 3, "cache_read_input_tokens": 2}) == {"prompt_tokens": 3, "cached_tokens": 2}
 
 
-def test_what_a_choice_has_in_place_of_an_answer_is_its_own_in_whatever_order_choices_come():
-    choices = [choice("Rome", index=1), choice("", index=0, reasoning="Rome?")]
-    assert [text.instead for text in replies.texts_of({"choices": choices})] == ["thoughts", None]
-
-
 HIDDEN = "S3cr3t-w0rd"
 
 

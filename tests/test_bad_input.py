@@ -245,7 +245,7 @@ def test_a_file_system_without_locks_is_named_with_its_remedy(number, folder, ti
     asked = ["--model", tiny, "--methods", "linguistic", "--device", "cpu"]
     measure = ["measure", "x.jsonl", *asked, "--out", "y.jsonl"]
     run = ["snakemake", "--cores", "1", "--config", "device=cpu", "gpus=0", "--", "results/mmlu/prompts/test.jsonl"]
-    for argv, path in ((measure, r".partial/confidences.jsonl\..*/lock"), (run, ".snakemake/orce.lock")):
+    for argv, path in ((measure, r".partial/confidences.jsonl\..*/lock"), (run, "results/.orce.lock")):
         code, said = call(argv)
         assert code != 0 and "Traceback" not in said
         assert len([line for line in said.splitlines() if re.search(rf"{path}: {remedy}", line)]) == 1, said

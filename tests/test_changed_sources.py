@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, typed
+from conftest import ROOT, cases, typed
 from test_bad_input import call
 from test_workflow import job_counts
 
@@ -19,17 +19,7 @@ from orce.settings.stage import to_mapping
 
 pytestmark = pytest.mark.slow
 
-TASK = "from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n"
-SAMPLED = "from orce.methods.samples import consistency as state\nLABEL, KIND = 'Mine', 'measured'\n"
-TRAINED = "from orce.methods.trained import conftuner as train\nLABEL, KIND, SETTINGS = 'Taught', 'stated', {'format_weight': 1.0, 'spread': 0.1}\n"
-REWARD = "LABEL = 'Mine'\n\n\ndef reward(*values):\n    return -abs(values[2] - values[3])\n"
-OTHERS = {
-    "measured.py": "from orce.methods.samples import METHODS\nmeasure = METHODS['likelihood'].measure\nLABEL, KIND, READS = 'x', 'measured', ('logprobs',)\n",
-    "asked.py": "from orce.methods.prompted import linguistic_ask as ask, linguistic_read as read\n"
-    "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 16}\n",
-    "bent.py": "from orce.methods.fitted import fit_platt as fit, apply_platt as apply\nLABEL, KIND = 'x', 'fitted'\n",
-}
-MODULES = {"task.py": TASK, "sampled.py": SAMPLED, "trained.py": TRAINED, "reward.py": REWARD} | OTHERS
+MODULES = dict(cases("own_sources"))
 ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine", "measured", "asked", "sft+bent"]
 
 
@@ -49,7 +39,7 @@ def planned_once(small, tmp_path_factory) -> Path:
     config["datasets"] = {"own": known | {"splits": splits, "calibrate_on": "fit"}, "fit": known | fit}
     config["models"] = {"local": {"label": "Local", "source": {"path": "model"}}}
     config["methods"] = {"mine": "my/sampled.py", "taught": {"module": "my/trained.py"}, **config.get("methods", {})}
-    config["methods"] |= {name.removesuffix(".py"): f"my/{name}" for name in OTHERS}
+    config["methods"] |= {name: f"my/{name}.py" for name in ("measured", "asked", "bent")}
     config["rewards"] = {"mine": "my/reward.py"}
     config["tables"] = {"one": {"kind": "main", "dataset": "own", "models": ["local"], "methods": ROWS}}
     config |= {"paper_tables": ["one"], "device": "cpu", "gpus": 0}
@@ -90,21 +80,6 @@ def changed(path: Path) -> None:
     path.write_bytes(data[:place] + (b" " if path.suffix == ".py" else bytes([data[place] ^ 1])) + data[place + 1 :])
 
 
-TABLES = {"table", "tables", "paper_tables"}
-STATED = {"state", "evaluate"} | TABLES
-ALIGNED = {"candidates", "pairs", "dpo"} | STATED
-ANSWERED = {"sample", "surrogate", "elicit", "sft", "train"} | ALIGNED
-ANSWERED |= {"likelihoods", "derive", "calibrate"}
-EVERYTHING = {"prompts", "overlap"} | ANSWERED
-CASES = [
-    ("data/anatomy_test.csv", EVERYTHING), ("my/task.py", EVERYTHING),
-    ("my/sampled.py", {"derive", "evaluate"} | TABLES), ("my/trained.py", {"train"} | STATED),
-    ("my/measured.py", {"derive", "evaluate"} | TABLES), ("my/asked.py", {"elicit", "evaluate"} | TABLES),
-    ("my/bent.py", {"calibrate", "evaluate"} | TABLES), ("my/reward.py", ALIGNED),
-    ("model/model.safetensors", ANSWERED), ("model/tokenizer.json", ANSWERED), ("model/README.md", set()),
-]  # fmt: skip
-
-
 def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):
     assert "Nothing to be done" in plan()
     for path in [*folder.glob("data/**/*"), *folder.glob("model/*"), *folder.glob("my/*.py")]:
@@ -113,7 +88,7 @@ def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):
     assert "Nothing to be done" in plan()
 
 
-@pytest.mark.parametrize(("path", "again"), CASES, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("path", "again"), cases("changed_sources"))
 def test_a_replaced_source_plans_what_depends_on_it_though_it_keeps_its_times(folder, path, again):
     place = folder / path
     kept = place.read_bytes() if place.exists() else None
@@ -125,16 +100,12 @@ def test_a_replaced_source_plans_what_depends_on_it_though_it_keeps_its_times(fo
         os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
     try:
         said = plan()
-        assert set(job_counts(said)) == again if again else "Nothing to be done" in said
+        assert set(job_counts(said)) == {*again} if again else "Nothing to be done" in said
         assert not again or f'"{path.split("/")[0]}' in said, "the plan names the source"
     finally:
         place.unlink()
         if kept is not None:
             place.write_bytes(kept)
-
-
-def test_sources_that_are_put_back_plan_nothing(folder):
-    assert "Nothing to be done" in plan()
 
 
 def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, monkeypatch):

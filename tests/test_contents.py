@@ -365,14 +365,6 @@ def test_a_file_of_another_cell_is_named_in_one_line(run, path, other, reader):
     assert "to make it again: rm" in line
 
 
-@pytest.mark.parametrize("path", [METRICS, EXTRA], ids=str)
-def test_numbers_that_name_another_cell_are_refused_whatever_their_manifest_says(run, path):
-    values = files.read_json(path) | {"dataset": "worldfacts"}
-    store.write_object(path, values)
-    told = f"{path}: holds the numbers of results/worldfacts/small/sft/metrics.json"
-    assert told in refused("metrics-csv", path)
-
-
 @pytest.mark.parametrize(("path", "reader"), READ.items(), ids=shown)
 def test_a_file_without_a_manifest_is_named_in_one_line(run, path, reader):
     store.manifest_path(path).unlink()
@@ -391,14 +383,6 @@ def test_a_file_of_ones_own_needs_no_manifest(run):
     mine_too = {"confidences": mine / STATEMENTS.name, "surrogate": mine / SURROGATE.name}
     code, said = call(argv("evaluate", options, **mine_too, out=mine / "metrics.json", extra=mine / "extra.json"))
     assert code == 0, said
-
-
-def test_a_step_by_hand_is_held_to_the_cell_that_its_settings_name(run):
-    options = finished_run.EVALUATE | {"seed": 1, "method": "vanilla"}
-    made = {"out": "metrics.json", "extra": "extra.json"}
-    code, said = call(argv("evaluate", options, confidences=STATEMENTS, surrogate=SURROGATE, **made))
-    asked = "results/arithmetic/small/vanilla/confidences.jsonl"
-    assert code == 2 and f"{STATEMENTS}: is {STATEMENTS}, and the settings ask for {asked}" in said[-1]
 
 
 @pytest.mark.parametrize(("change", "told"), [

@@ -249,6 +249,17 @@ def test_a_kept_file_is_compared_with_what_its_rule_would_make_today():
     assert differing(same, [str(samples)]) == ["no seal"]
 
 
+def test_a_changed_file_is_refused_also_under_a_seal_of_an_earlier_version():
+    files.write_jsonl(HERE, RECORDS)
+    old = {"file": HERE.name, "sha256": files.file_digest(HERE), "n": 2}
+    store.write_manifest(store.manifest_path(HERE), old)
+    assert store.read(HERE) == RECORDS
+    for changed, said in ((RECORDS[:1], "has 1 lines, and 2 were written"), (RECORDS[::-1], "changed since")):
+        files.write_jsonl(HERE, changed)
+        with pytest.raises(BadInput, match=said):
+            store.read(HERE)
+
+
 @pytest.mark.parametrize("at", ["samples.manifest.json", "samples.jsonl"])
 def test_a_writer_that_is_killed_leaves_no_file_without_its_manifest(run, at):
     assert program(sys.executable, PROGRAMS, "killed_write", at).returncode < 0

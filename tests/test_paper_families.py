@@ -3,7 +3,6 @@
 import copy
 import csv
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from datasets import Dataset
 from transformers import GenerationConfig
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
-import orce
 from orce import tasks
 from orce.artefacts import files
 from orce.artefacts.records import Pair
@@ -294,17 +292,6 @@ def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, ju
             head[swapped] = head[swapped[::-1]]
             assert [text for (text,) in engine.generate(prompts, 1, 0.0, 12, [0] * 24)] == texts
             head[swapped] = head[swapped[::-1]]
-
-
-def test_an_adapter_reads_the_same_from_anywhere(family, model_settings, stating, tmp_path):
-    base = model_settings | {"source": {"path": stating}}
-    trained, elsewhere = tmp_path / "results" / "arithmetic" / "family" / "sft", tmp_path / "elsewhere"
-    sft.train([one | {"percent": 100 - one["percent"]} for one in EXAMPLES], training(base, "lora", epochs=4), trained)
-    shutil.copytree(trained, elsewhere)
-    records = [{"question": f"What is {i} + {i}?", "answer": str(2 * i)} for i in range(8)]
-    read = [one["mean"] for one in orce.load_judge(elsewhere, base=stating)(records)]
-    assert read == [one["mean"] for one in orce.load_judge(trained)(records)]
-    assert read != pytest.approx([one["mean"] for one in orce.load_judge(stating)(records)], abs=1e-3)
 
 
 NUMBERS = {"sft": 24, "rl": 12, "test": 12}

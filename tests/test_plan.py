@@ -387,15 +387,14 @@ def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
 HOLD = """
 import sys
 from orce.runtime import preflight
-for lock in (preflight.RUN_LOCK, preflight.RESULTS_LOCK):
-    preflight.hold(lock)
+preflight.hold(preflight.RESULTS_LOCK)
 print("alone", flush=True)
 sys.stdin.read()
 """
 
 
 def holding(folder) -> subprocess.Popen:
-    """A process that holds the locks of a run in a folder until its input ends."""
+    """A process that holds the lock of a run in a folder until its input ends."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([sys.executable, "-c", HOLD], cwd=folder, **pipes)
     assert process.stdout.readline() == "alone\n"

@@ -7,9 +7,7 @@ configuration that is shipped has three rounds.
 
 import json
 import re
-import shlex
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import dry_run
 import pytest
@@ -18,50 +16,40 @@ from conftest import ROOT, own_config
 from stages_by_hand import WORDS, lines
 
 from orce.__main__ import main
+from orce.apps.planned import Command, commands
 
 DATA = ROOT / "tests" / "data"
 REPORTS = ("table", "tables", "figures", "metrics-csv")
-FLAGS = ("from-reference", "keep-reference")
-
-
-class Command(NamedTuple):
-    """A command of a plan; settings: of its JSON object; options: the others, {name: words}."""
-
-    stage: str
-    settings: dict[str, Any]
-    options: dict[str, list[str]]
-    words: list[str]
+FLAGS = ("--from-reference", "--keep-reference")
+UNSAID = ("--settings", "--out", "--manifest", "--extra", "--fit")
 
 
 def planned(folder: Path, *targets: str) -> list[Command]:
-    """The commands of a dry run for some targets, in its order. An option that a job leaves blank has its default, and a folder of weights may
-    be named by its manifest."""
-    code, said = dry_run.snakemake(folder, "-p", "--cores", "1", "--snakefile", ROOT / "Snakefile", "--", *targets)
+    """The commands of a dry run for some targets."""
+    words = ("-p", "--cores", "1", "--snakefile", ROOT / "Snakefile", "--", *targets)
+    code, said = dry_run.snakemake(folder, *words)
     assert code == 0, said[-3000:]
-    found = []
-    for line in re.findall(r"^Shell command: .*?-m orce (\w.*) 2>&1", said, re.MULTILINE):
-        words = shlex.split(line)
-        options: dict[str, list[str]] = {}
-        for word in words[1:]:
-            if word.startswith("--"):
-                options[word[2:]] = own = []
-            else:
-                own.append(word)
-        settings = json.loads(options.pop("settings", ["{}"])[0])
-        options = {name: own for name, own in options.items() if own or name in FLAGS}
-        for name in options.keys() - {"manifests"}:
-            options[name] = [word.removesuffix("/manifest.json") for word in options[name]]
-        found.append(Command(words[0], settings, options, words))
-    return found
+    return commands(said)
 
 
 def line(command: Command) -> str:
-    """A command as in reads.txt."""
-    outputs = ("out", "manifest", "extra", "fit")
-    options = sorted(item for item in command.options.items() if item[0] not in outputs)
-    told = "; ".join(" ".join([name, *words]) for name, words in options)
-    shown = f"{command.stage} {command.options['out'][0]} | {told}"
+    """A command as in reads.txt.
+
+    An option that a job leaves blank has its default; weights may be named by their manifest.
+    """
+    told = [f"{command.stage} {command.out.removesuffix('/manifest.json')} |"]
+    for option, words in sorted(command.options.items()):
+        if option in UNSAID or not words and option not in FLAGS:
+            continue
+        if option != "--manifests":
+            words = [word.removesuffix("/manifest.json") for word in words]
+        told.append(" ".join([option.removeprefix("--"), *words]))
+    shown = "; ".join(told).replace("|;", "|")
     return shown.replace("results/", "").replace(WORDS, "TASK")
+
+
+def settings_of(command: Command) -> dict:
+    return json.loads(command.options.get("--settings", ["{}"])[0])
 
 
 ALIGNED = [f"results/words/m/{method}/metrics.json" for method in ("orce", "orce-sayself")]
@@ -93,7 +81,7 @@ def wide(tmp_path_factory) -> tuple[Path, dict, list[Command]]:
     sections = {name: wide.pop(name) for name in ("methods", "dpo")}
     config = own_config("words", {}, {}, [], **sections) | wide
     (root / "config.yaml").write_text(yaml.safe_dump(config))
-    tuning = [command for command in planned(root, "tune") if "tune" in str(command.options["out"])]
+    tuning = [command for command in planned(root, "tune") if "tune" in command.out]
     return root, config, planned(root, "all") + tuning
 
 
@@ -109,9 +97,8 @@ def test_splits_that_are_trained_on_share_no_question_with_one_that_is_tested_on
     for command in plan:
         if command.stage == "prompts":
             assert main(command.words) == 0
-            (path,) = command.options["out"]
-            split = path.removeprefix("results/").replace("/prompts/", " ").removesuffix(".jsonl")
-            ids[split] = {row["id"] for row in lines(path)}
+            split = command.out.removeprefix("results/").replace("/prompts/", " ").removesuffix(".jsonl")
+            ids[split] = {row["id"] for row in lines(command.out)}
     trained = {"words sft": 5, "words rl": 6, "words validation": 2}
     sizes = trained | {"words test": 6, "held test": 2, "far test": 4}
     assert {name: len(some) for name, some in ids.items()} == sizes
@@ -125,7 +112,7 @@ def test_splits_that_are_trained_on_share_no_question_with_one_that_is_tested_on
 def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide):
     _, config, plan = wide
     source = {key: config["models"]["m"][key] for key in ("source", "template_kwargs")}
-    given = {line(command).split(" | ")[0]: command.settings for command in plan}
+    given = {line(command).split(" | ")[0]: settings_of(command) for command in plan}
 
     def same(stage: str, section: dict, *keys: str) -> None:
         assert {key: given[stage][key] for key in keys} == {key: section[key] for key in keys}, stage
@@ -180,15 +167,15 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
 def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_first(wide):
     """The row sft stands in two tables under different labels."""
     reports = {command.stage: command for command in wide[2] if command.stage in REPORTS}
-    labels = reports["metrics-csv"].settings["labels"]
+    labels = settings_of(reports["metrics-csv"])["labels"]
     assert labels["results/words/m/sft/metrics.json"] == "SFT" and len(labels) == 20
-    assert reports["metrics-csv"].options["metrics"] == reports["tables"].options["metrics"] == [*dict.fromkeys(
+    assert reports["metrics-csv"].options["--metrics"] == reports["tables"].options["--metrics"] == [*dict.fromkeys(
         f"results/{cell}/{method}/metrics.json" for cell, methods in (
             ("words/m", ["vanilla", "consistency", "cot", "conftuner", "sft", "orce-nrd", "sft+platt", "mix", "probe", "p_ik",
                          "probe_judge", "p_true", "weighted_semantic_entropy", "linguistic"]),
             ("far/m", ["orce", "probe", "conftuner"]), ("words/n", ["vanilla", "sft-from-m", "orce-from-m"]),
         ) for method in methods
     )]  # fmt: skip
-    cells = reports["figures"].settings["cells"]
+    cells = settings_of(reports["figures"])["cells"]
     pictured = {f"{cell['dataset']}/{cell['model']}": len(dict(cell["methods"])) for cell in cells}
     assert pictured == {"words/m": 14, "far/m": 3, "words/n": 3}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from orce.metrics.counts import as_exact, as_labels, as_unit
+from orce.metrics.counts import as_exact, as_labels, as_unit, clear_of_ends
 from orce.runtime.modules import Contract, from_file, keep_contracts, require
 
 __all__ = [
@@ -219,7 +219,7 @@ def log_score(reference_confidence, reference_surrogate, confidence, surrogate, 
 
     c is kept half a percent away from 0 and 1, where the score would be infinite.
     """
-    confidence = np.clip(confidence, 0.005, 0.995)
+    confidence = clear_of_ends(confidence)
     return np.where(correct == 1, np.log(confidence), np.log1p(-confidence))
 
 

@@ -197,8 +197,7 @@ def confidence(
         )
         reads_samples = any(method.compares or not method.logprobs_suffice for method in leaves)
         if not has_answers and not reads_samples:  # the greedy answers are enough
-            by_vllm = engine == "vllm" and "server" not in source
-            config.answers.samples = 1 if by_vllm else 0
+            config.answers.samples = 0
         weights = None if judge is None else judges.local_folder(str(judge))
         _choose_device(config, device, dtype, weights is not None)
         if weights is not None:

@@ -15,17 +15,17 @@ from numpy.typing import ArrayLike, NDArray
 
 from orce.errors import BadInput
 from orce.methods.method import Method
+from orce.metrics.counts import clear_of_ends
 
 Floats = NDArray[np.float64]
 Parameters = dict[str, Any]
-MARGIN = 0.005  # a confidence of 0 or 1 has no finite logit
 EXACT = 1e-10  # tolerance of a fit of a few parameters
 
 
 def _logits(confidence: ArrayLike) -> Floats:
     from scipy.special import logit
 
-    return logit(np.clip(np.asarray(confidence, float), MARGIN, 1 - MARGIN))
+    return logit(clear_of_ends(confidence))
 
 
 def _expit(scores: ArrayLike) -> Floats:

@@ -17,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
+MARGIN = (
+    0.005  # a confidence of 0 or 1 counts as half a percent less extreme: its logarithm is finite
+)
 LARGEST = 3_000_000  # items up to which sums of squared doubled ranks fit into 64 bits
 
 
@@ -72,6 +75,11 @@ def as_labels(values: ArrayLike, name: str) -> NDArray[np.float64]:
     if not valid.all():
         raise ValueError(f"{name} must be 0 or 1, not {array[~valid][0]}")
     return array
+
+
+def clear_of_ends(confidence: ArrayLike) -> NDArray[np.float64]:
+    """Confidences in [0, 1], kept MARGIN away from 0 and 1."""
+    return np.clip(np.asarray(confidence, float), MARGIN, 1 - MARGIN)
 
 
 def as_exact(n: int, counts: NDArray[np.int64]) -> NDArray:

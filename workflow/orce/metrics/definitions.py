@@ -27,6 +27,7 @@ from orce.metrics.counts import (
     above,
     as_exact,
     below,
+    clear_of_ends,
     labelled_cells,
     probability_cells,
     tabulate,
@@ -54,15 +55,12 @@ def brier(tally: Tally) -> Values:
     return tally.mean((tally.stated - tally.target) ** 2)
 
 
-MARGIN = 0.005  # a stated 0 or 100 % counts as 0.5 or 99.5 %, where the log loss is finite
-
-
 @partial(Metric, read=probability_cells)
 def nll(tally: Tally) -> Values:
-    """Mean of -ln c for a right answer and -ln (1 - c) for a wrong one, c kept MARGIN away from 0
-    and 1.
+    """Mean of -ln c for a right answer and -ln (1 - c) for a wrong one, c kept half a percent away
+    from 0 and 1.
     """
-    stated = np.clip(tally.stated, MARGIN, 1 - MARGIN)
+    stated = clear_of_ends(tally.stated)
     return tally.mean(-np.log(np.where(tally.target == 1, stated, 1 - stated)))
 
 

@@ -8,7 +8,6 @@ from typing import Any, Self
 import msgspec
 
 from orce.artefacts import store
-from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import signs
 from orce.metrics.summary import CORRELATIONS
@@ -106,18 +105,13 @@ class CellMetrics:
 
 
 def read_metrics(path: str | Path) -> CellMetrics:
-    """A metrics.json or extra.json of the cell that its path names."""
+    """A metrics.json or extra.json, whose seal says that it belongs there."""
     try:
-        metrics = CellMetrics.of(str(path), store.read_object(path))
+        return CellMetrics.of(str(path), store.read_object(path))
     except FileNotFoundError:
         raise BadInput(
             f"{path} does not exist: a table needs it; make it with `snakemake -- {path}`"
         ) from None
-    here = store.run_path(path)
-    own = Cell(metrics.dataset, metrics.model).metrics(metrics.method)
-    if here and metrics.method and Path(here).parent != Path(own).parent:
-        raise BadInput(f"{path}: holds the numbers of {own}; {store.remake_hint(path)}")
-    return metrics
 
 
 def read_all(paths: Iterable[str | Path]) -> dict[str, CellMetrics]:

@@ -15,7 +15,6 @@ from orce.errors import BadInput, explain
 from orce.runtime import machine
 from orce.runtime.process import lock_holder, say, try_lock
 
-RUN_LOCK = Path(".snakemake/orce.lock")
 RESULTS_LOCK = Path("results/.orce.lock")
 LONGEST_NAME = 4096  # bytes of a folder's name in a lock
 _held: dict[Path, int] = {}  # descriptors of this process's locks, open as long as it lives
@@ -31,7 +30,6 @@ def check(workflow, config) -> None:
     """
     if not workflow.is_main_process:
         return
-    hold(RUN_LOCK)
     if workflow.touch:
         hold(RESULTS_LOCK)
         return
@@ -96,8 +94,8 @@ def hold(lock: Path) -> None:
     """Keep the lock of a file as long as this process lives, with the folder of this run in it.
     Raises BadInput naming the run that holds it.
 
-    One Snakemake per folder, and one per folder of results, which several clones may have as a
-    link: each would delete what the other makes. Snakemake's own lock survives kill -9 and is off
+    One Snakemake per folder of results, which several clones may have as a link: each would delete
+    what the other makes. Snakemake's own lock survives kill -9 and is off
     (profiles/default); these end with the process.
     """
     here = str(Path.cwd())

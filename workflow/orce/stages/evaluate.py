@@ -8,7 +8,6 @@ import numpy as np
 from orce.align.surrogate import read_surrogate
 from orce.artefacts import files, store
 from orce.config import picking
-from orce.config.cells import Cell
 from orce.errors import BadInput
 from orce.metrics import summarise, summarise_extra
 from orce.metrics.summary import read_stated
@@ -45,9 +44,6 @@ def run(
     """Reads confidences.jsonl and, for kappa, surrogate.csv; writes metrics.json (METRICS) and
     extra.json (EXTRA), each metric with its 95 % bootstrap interval.
     """
-    cell = Cell(settings.dataset, settings.model)
-    check_place(confidences, cell.confidences(settings.method))
-    check_place(surrogate, f"{cell.folder}/surrogate.csv")
     stated = read_stated(confidences, settings.unparsed_confidence)
     kappa = {row.id: row.kappa for row in read_surrogate(surrogate) if row.split == "test"}
     check_ids(stated.ids, confidences, kappa, surrogate)
@@ -87,13 +83,6 @@ def run(
     # the screen of a long run shows what there is
     for line in screen.rows_so_far(Path(out).parent.parent):
         say(line)
-
-
-def check_place(path: str, expected: str) -> None:
-    """Raises BadInput for a file of another cell or method."""
-    belongs = store.run_path(path) or store.manifest_facts(path).get("file", "")
-    if store.run_path(belongs) not in (None, expected):
-        raise BadInput(f"{path}: is {belongs}, and the settings ask for {expected}")
 
 
 def check_ids(ids: list[str], confidences: str, kappa: dict[str, float], surrogate: str) -> None:

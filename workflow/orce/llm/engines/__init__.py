@@ -73,8 +73,6 @@ class Text(str):
     logprobs: list[float] | None = None
     filtered: bool = False  # whether a server kept it back
     shortened: bool = False  # whether a server sent more than its budget, which was cut off
-    # what a reply has in place of an answer: a key of NO_ANSWER_LINE of orce.llm.engines.replies
-    instead: str | None = None
 
     def __new__(cls, text: str, **facts: Any):
         generated = super().__new__(cls, text)

@@ -33,7 +33,6 @@ from orce.errors import BadInput, printable
 from orce.llm.chat import CONTROL_LIKE, Messages
 from orce.llm.engines import Text
 from orce.llm.engines.replies import (
-    NO_ANSWER_LINE,
     Trouble,
     seconds_of,
     texts_of,
@@ -66,6 +65,10 @@ OPTIONAL = {
     "seed": "the same request may give another text",
     "logprobs": "there are no token probabilities of its answers",
 }
+UNANSWERED = (
+    "each is thoughts alone (is thinking off on a server that still parses thoughts?), a call of a"
+    " tool, or nothing"
+)
 # Matches messages that reject a parameter's presence, not its value.
 REFUSAL = re.compile(
     r"support|unknown|unrecogni[sz]ed|unexpected|extra|permitted|allowed|cannot both"
@@ -201,10 +204,11 @@ class Engine:
         if cut and not self.api.get("reasoning_tokens"):
             remedy = "raise api.reasoning_tokens"
             self._say_once("cut", f"{cut} replies used their budget up before an answer; {remedy}")
-        for kind, words in NO_ANSWER_LINE.items():
-            if self.counts[kind]:
-                number = f"{self.counts[kind]} of its replies"
-                self._say_once(kind, f"{number}: each {words}; its answer stays empty")
+        if self.counts["unanswered"]:
+            number = f"{self.counts['unanswered']} of its replies"
+            self._say_once(
+                "unanswered", f"{number} have no answer, which stays empty: {UNANSWERED}"
+            )
 
     def spent(self) -> dict[str, Any]:
         """Counts since the last call: requests, tokens as in USAGE, answers refused, replies cut
@@ -407,8 +411,8 @@ class Engine:
             if text.cut:
                 # a reasoning model may use its budget up while it thinks
                 self.counts["cut"] += not text.strip()
-            elif text.instead:
-                self.counts[text.instead] += 1
+            elif not text.filtered:
+                self.counts["unanswered"] += not text.strip()
             if text.shortened:
                 self.counts["shortened"] += 1
                 budget = f"its budget of {body.get(self.limit, 0)} tokens"

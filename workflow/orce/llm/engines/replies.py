@@ -22,16 +22,6 @@ FILTERED = re.compile(
 FAILED = re.compile(r"error|abort|fail|cancel|timeout|insufficient", re.IGNORECASE)
 # Types of the parts of a content that are its text; the others are thoughts or calls.
 WRITTEN = ("text", "output_text")
-# Where a message may have what is no answer, and what a reply without an answer then consists of.
-NO_ANSWER = {
-    "thoughts": ("reasoning_content", "reasoning"),
-    "calls": ("tool_calls", "function_call"),
-}
-NO_ANSWER_LINE = {
-    "thoughts": "has thoughts and no answer (is thinking off on a server that still parses thoughts?)",
-    "calls": "calls a tool and has no answer",
-    "empty": "ends without an answer",
-}
 # What tokens are compared without: white space, which they may lack or write in signs of its own,
 # and pieces of characters.
 UNCOMPARED = re.compile(r"[\s▁ĠĊ\ufffd]+|<0x[0-9A-F]{2}>")
@@ -136,7 +126,6 @@ def _text_of(content: str, choice: dict, longest: int | None) -> Text:
         logprobs=logprobs,
         filtered=filtered,
         shortened=shortened,
-        instead=None if filtered or answer.strip() else _without_answer(choice["message"]),
     )
 
 
@@ -197,15 +186,6 @@ def _last_span(sought: str, pieces: list[str]) -> tuple[int, int] | None:
         if place in starts and place + len(sought) in stops:
             span = (starts[place], stops[place + len(sought)])
     return span
-
-
-def _without_answer(message: dict) -> str:
-    """What a message without an answer has in its place: a key of NO_ANSWER_LINE."""
-    for kind, fields in NO_ANSWER.items():
-        if any(message.get(field) for field in fields):
-            return kind
-    content = message.get("content")
-    return "thoughts" if content and str(content).strip() else "empty"
 
 
 def tokens(usage) -> dict[str, int]:

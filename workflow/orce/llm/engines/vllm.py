@@ -202,6 +202,8 @@ class Engine:
     ) -> list[list[str]]:
         from vllm import SamplingParams
 
+        if not n:  # which SamplingParams refuses
+            return [[] for _ in prompts]
         ids = prompts_ids(self.tokenizer, prompts, self.template_kwargs)
         limit = self.llm.model_config.max_model_len
         lengths = list(map(len, ids))
