@@ -844,7 +844,7 @@ def ranges_of_seeds(levels: Table) -> Iterator[str]:
 
 HEADLINE = (
     "In most experiments DPO improved how the stated confidence ranks, and hardly how the mean of the distribution does. "
-    "Stated confidences often tie; with DPO's reward computed from means instead, no gain was shown."
+    "DPO's reward uses stated confidences, which often tie; with means instead, no gain was shown."
 )
 TOLD_ON = ("README.md", "evidence.md", "real-questions.md", "smollm2.md")
 JUDGED = ("laboratory-contrasts", "smollm2-arms-contrasts")

@@ -68,7 +68,10 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]  # pages of other readers
+
+
+@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
 def test_every_link_file_and_name_on_a_page_exists(page):
     links = [token.attrs["href"] for token in pages.inline(page, "link_open")]
     for link in links + [token.attrs["src"] for token in pages.inline(page, "image")]:
