@@ -37,7 +37,7 @@ from orce.metrics import (
 )
 from orce.metrics.counts import Metric, Tally, tabulate
 from orce.metrics.definitions import ALL, EXTRA, METRICS, ON_SCREEN, SO_FAR
-from orce.metrics.resampling import draw, interval, intervals
+from orce.metrics.resampling import draw, interval
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -325,18 +325,22 @@ def test_resamples_that_define_nothing_are_left_out_and_unknown_metrics_are_name
         bootstrap("auc", *A)
 
 
-def test_a_maximum_that_has_gaps_as_a_sum_has_them_gets_no_interval():
-    """The interval of the sum would be far too wide for it."""
-    ece, cells = METRICS["ece"], tabulate(*stated(100))
+def test_a_maximum_of_gaps_gets_no_interval_since_percentiles_would_miss_its_true_value(monkeypatch):
+    """Each confidence is the probability of a right answer: no bin has a gap but by noise."""
+    ece, rng = METRICS["ece"], np.random.default_rng(0)
+    confidence = rng.integers(0, 101, 300) / 100
+    correct = rng.random(300) < confidence
 
     @partial(Metric, read=ece.read, gaps=ece.gaps)
     def mce(tally):
         return np.abs(ece.gaps(tally)).max(axis=1)
 
-    with pytest.raises(ValueError, match="the gaps of a metric must sum to it in size"):
-        intervals({"mce": mce}, cells, 50, 0)
+    monkeypatch.setitem(EXTRA, "mce", mce)
+    extra = summarise_extra(confidence, correct, n_resamples=50)
+    assert extra["mce"] > 0 and extra["intervals"]["mce"] is None
+    assert extra["reasons"] == {"mce interval": "noise makes it larger, so percentiles would miss its true value"}
     mce.gaps = None
-    assert intervals({"mce": mce}, cells, 50, 0)["mce"][1] < intervals({"ece": ece}, cells, 50, 0)["ece"][1]
+    assert summarise_extra(confidence, correct, n_resamples=50)["intervals"]["mce"][0] > 0
 
 
 GAPS = ["ece", "ece_15"]

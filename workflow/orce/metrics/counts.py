@@ -219,9 +219,10 @@ class Metric:
 
     compute computes it on each resample of a Tally, [B], nan where undefined. read makes Cells of
     the two arrays, with ValueError for values outside the metric's domain. undefined says why it
-    has no value, for a footnote. gaps gives signed parts [B, G] of a metric that is the sum of
-    their sizes, such as ECE; its interval needs them (resampling.gap_interval, which refuses parts
-    that do not sum to the metric, as those of a maximum).
+    has no value, for a footnote. gaps gives signed parts [B, G] of a metric of their sizes, which
+    noise makes larger, so that percentiles miss its true value. The interval of their sum, such as
+    ECE, is computed from them (resampling.gap_interval); another, such as their maximum, has none.
+    No difference of either has an interval.
     """
 
     compute: Callable[[Tally], Values]

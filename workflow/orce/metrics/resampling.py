@@ -59,9 +59,9 @@ CLEAR = 3  # a gap of more standard errors than this has a known sign
 WIDER = 20
 
 
-def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple[float, float]:
+def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> Interval:
     """Interval, around the value, of value = sum |g| from gaps g [G] and resampled gaps [B, G] of n
-    items. ValueError for a value that is not this sum, such as their maximum.
+    items. None for a value that is not this sum, such as their maximum.
 
     docs/metrics.md, "Intervals", says why percentiles fail, and has the coverage in simulations.
     The errors of a resample bound how far the value is off:
@@ -71,12 +71,8 @@ def gap_interval(value: float, gaps: Values, resampled: Values, n: int) -> tuple
     - Too low: |g| - |estimate| is at most the error in the direction of g's sign, and these errors
       cancel in the sum. This gives the upper end.
     """
-    total = float(np.abs(gaps).sum())
-    if not math.isclose(value, total, rel_tol=1e-9, abs_tol=1e-12):
-        raise ValueError(
-            f"the gaps of a metric must sum to it in size, and {total} is not {value}; "
-            "leave `gaps` out, for an interval of percentiles"
-        )
+    if not math.isclose(value, np.abs(gaps).sum(), rel_tol=1e-9, abs_tol=1e-12):
+        return None
     error = (resampled - gaps) * np.sqrt(1 + WIDER / n)
     signed = error * np.where(gaps < 0, -1.0, 1.0)
     clear = np.abs(gaps) > CLEAR * error.std(axis=0)
@@ -94,7 +90,7 @@ def intervals(
     by percentiles.
 
     The metrics must be defined on the items themselves. None for one that is undefined on more than
-    half of the resamples.
+    half of the resamples, or whose gaps do not sum to it.
     """
     chunks = {name: [] for name in metrics}
     for counts in draw(cells.count, n_resamples, seed):

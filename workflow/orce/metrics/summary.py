@@ -160,10 +160,13 @@ def _measure(parts: Sequence[Part], n_resamples: int, seed: int, unread: int) ->
             defined[name] = metric
         drawn = intervals(defined, cells, n_resamples, seed) if defined else {}
         for name, interval in drawn.items():
-            if interval is None:
-                reasons[f"{name} interval"] = "it is undefined on more than half of the resamples"
-            else:
+            if interval is not None:
                 bounds[name] = list(interval)
+            elif defined[name].gaps:
+                why = "noise makes it larger, so percentiles would miss its true value"
+                reasons[f"{name} interval"] = why
+            else:
+                reasons[f"{name} interval"] = "it is undefined on more than half of the resamples"
     return values | {"n": n, "intervals": bounds, "reasons": reasons}
 
 
