@@ -1,6 +1,7 @@
 """`orce show`: one question read aloud, and the largest errors of a row."""
 
 import contextlib
+import json
 import shutil
 
 import pytest
@@ -95,6 +96,12 @@ def test_a_training_question_shows_its_realised_answer_and_the_statement_it_is_t
         percent = 100 * sum(record["correct"]) / len(record["correct"])
         assert lines_of(said, "target") == [f"Confidence: {percent:.0f}"]  # no halves with four samples
         assert len(lines_of(said, "realised")) == 1
+    assert lines_of(show(str(CELL), questions("rl")[0]["id"]), "target") == ["none: SFT learns from the split sft"]
+    sealed = files.read_json(CELL / "sft/manifest.json")
+    del sealed["manifest_digest"]
+    sealed["settings"]["stage"]["target"] = "reversed"
+    (CELL / "sft/manifest.json").write_text(json.dumps(sealed))
+    assert lines_of(show(str(CELL), record["id"]), "target") == [f"Confidence: {100 - percent:.0f}"]
 
 
 def test_an_id_in_two_splits_is_shown_in_each_with_its_own_kappa(run):

@@ -17,6 +17,7 @@ from orce.config.picking import TRAINING_SPLITS
 from orce.errors import BadInput, did_you_mean, printable
 from orce.llm.chat import to_percent
 from orce.runtime.process import show
+from orce.stages.sft import TARGETS
 from orce.text import BY_TASK
 
 WIDTH = 12  # of the column of names
@@ -90,6 +91,10 @@ class Cell:
             path.parent.name: store.records(path, Confidence)
             for path in sorted(folder.glob("*/confidences.jsonl"))
         }
+        self.sft_target = "kappa"
+        if (folder / "sft" / "manifest.json").exists():
+            facts = store.read_manifest(folder / "sft" / "manifest.json")
+            self.sft_target = facts["settings"]["stage"]["target"]
         # of the RL questions: (the reward, and the round after the first; the pair)
         self.pairs: list[tuple[str, Pair]] = []
         for path in sorted(folder.glob("**/pairs/*.jsonl")):
@@ -192,7 +197,10 @@ class Cell:
         if sample.split in TRAINING_SPLITS:
             yield "realised", f"{text_of(row.answer or None)}: {verdict(bool(row.answer_correct))}"
         if sample.split == "sft":
-            yield "target", f"Confidence: {to_percent(row.kappa)}"
+            learned = TARGETS[self.sft_target](row.kappa)
+            yield "target", f"Confidence: {to_percent(learned)}"
+        elif sample.split == "rl":
+            yield "target", "none: SFT learns from the split sft"
 
     def statements(self, name: str) -> Iterator[tuple[str, str]]:
         """Each row's confidence, with its answer where a method has one of its own."""
