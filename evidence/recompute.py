@@ -843,7 +843,7 @@ def ranges_of_seeds(levels: Table) -> Iterator[str]:
 # What a sentence says of the numbers in it
 
 HEADLINE = (
-    "In most experiments DPO improved how the stated confidence ranks, and hardly how the mean of the distribution does. "
+    "In most experiments DPO improved how the stated confidence ranks, but hardly how the mean of the distribution does. "
     "DPO's reward uses stated confidences, which often tie; with means instead, no gain was shown."
 )
 TOLD_ON = ("README.md", "evidence.md", "real-questions.md", "smollm2.md")
