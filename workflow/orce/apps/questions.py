@@ -205,7 +205,7 @@ def _record(row: tables.Row, fields: tables.Fields | None) -> Record:
     named = tables.record(row, fields)
     columns = set()
     for column in fields.values():
-        columns.update(as_list(column))
+        columns.update(tables.several(cells, column))
     if not REFERENCES.isdisjoint(named):
         columns |= REFERENCES
     others = {key: value for key, value in cells.items() if key not in columns}

@@ -542,9 +542,19 @@ def record(row: Row, fields: Fields | None) -> dict[str, Any]:
 
 def _named(row: Row, name: str, column: str | list[str]) -> Any:
     """The cell that a field names, or a list of several."""
+    cells = [value(row, name, path) for path in several(row[1], column)]
+    return cells[0] if isinstance(column, str) and len(cells) == 1 else cells
+
+
+def several(row: Any, column: str | list[str]) -> list[str]:
+    """The columns that a field names: one, a list of them, or some with commas between ("a,b,c"),
+    if no column is called that.
+    """
     if isinstance(column, list):
-        return [value(row, name, path) for path in column]
-    return value(row, name, column)
+        return column
+    names = [name.strip() for name in column.split(",")]
+    is_one = not isinstance(row, Mapping) or column in row or not all(names)
+    return [column] if is_one else names
 
 
 def value(row: Row, name: str, column: str) -> Any:
@@ -586,7 +596,7 @@ def _known_columns(name: str, columns: dict[str, Any], inside: str) -> str:
 
 
 class Columns(argparse.Action):
-    """{NAME: COLUMN} of a command line, or {NAME: [COLUMN, ...]} of several with commas between."""
+    """{NAME: COLUMN} of a command line; a name that stands several times has several columns."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         columns: dict[str, list[str]] = {}
@@ -596,7 +606,7 @@ class Columns(argparse.Action):
                 parser.error(
                     f"argument {option_string}: {text!r}: expected NAME=COLUMN, such as answers=resps.0"
                 )
-            columns.setdefault(name, []).extend(column.split(","))
+            columns.setdefault(name, []).append(column)
         fields = {name: named if len(named) > 1 else named[0] for name, named in columns.items()}
         setattr(namespace, self.dest, fields)
 
