@@ -114,7 +114,7 @@ def test_a_question_has_k_samples_each_scored_and_a_tested_one_its_greedy_answer
     }
     best = {word: greedy(word, True, f" {word} ") | {"read_by": "task"} for word in words.values()}
     assert lines("samples.jsonl") == [
-        {"id": "sft1", "split": "sft", "spent": {"requests": 6, "empty": 8}} | said["bee"],
+        {"id": "sft1", "split": "sft", "spent": {"requests": 6, "unanswered": 8}} | said["bee"],
         {"id": "sft2", "split": "sft"} | said["elk"],
         {"id": "test1", "split": "test"} | said["bee"] | {"greedy": best["bee"]},
         {"id": "test2", "split": "test"} | said["elk"] | {"greedy": best["elk"]},
