@@ -60,7 +60,7 @@ TABLE = {
 }  # fmt: skip
 PICTURED = {"dataset": "arithmetic", "model": "small", "label": "Small"}
 DRAWN = {
-    "cells": [PICTURED | {"methods": [["sft", "SFT"]]}], "reward": None, "unparsed_confidence": 0.5,
+    "cells": [PICTURED | {"methods": [["sft", "SFT"]]}], "unparsed_confidence": 0.5,
 }  # fmt: skip
 
 

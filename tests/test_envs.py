@@ -197,6 +197,8 @@ def test_the_page_lists_the_files_of_envs_and_the_packages_of_the_makefile_and_o
     texts = [path.read_text() for path in {*(ROOT / "tests").glob("*.py")} - {Path(__file__)}]
     fetching = (text for text in texts if '"download"' in text or "import wheels" in text)
     pins = {name for text in fetching for name in re.findall(r'"([a-z][\w-]+)==[\d.]+"', text)}
+    families = yaml.safe_load((ROOT / "tests" / "data" / "families.yaml").read_text())
+    pins |= {pin.partition("==")[0] for pin in families["wheels"]}
     assert listed("tests, in pytest's cache") == pins
 
 

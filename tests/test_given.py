@@ -89,7 +89,7 @@ def test_a_model_with_given_answers_has_rows_of_every_kind(small, tmp_path):
     """Its answers are given and never sampled; what else a row needs comes from its weights."""
     columns = {"id": "qid", "question": "question", "answer": "references"}
     config = base(tmp_path, [given(i) for i in range(6)], **columns)
-    config["models"]["api"] = {"label": "Ours", "source": {"path": str(small)}, "trains": False}
+    config["models"]["api"] |= {"label": "Ours", "source": {"path": str(small)}, "trains": False}
     config["engine"]["name"] = "transformers"
     both = {"of": ["agreement", "likelihood"], "fit": "product", "label": "Both"}
     few = {"max_tokens": 4}
