@@ -62,8 +62,8 @@ def require_examples(records: dict[str, Row], examples: list[Example], path: str
 
 def make_sample(given: Question, split: str, example: Example, task: Task) -> Sample:
     """The record of samples.jsonl made from given answers. Without `greedy`, the first of the
-    answers counts as the greedy one. An empty answer, or null, counts as wrong; `judged` is true
-    where judgements came with the answers.
+    answers counts as the greedy one. Without a judgement an empty answer, or null, is wrong;
+    `judged` is true where judgements came with the answers.
     """
     if given.samples is None:
         lacking = "no key 'answers', a list of texts, and no 'answer'"
