@@ -340,7 +340,7 @@ SIBLINGS = {  # in the same cell
 
 
 def sealed_alone(path: Path) -> bool:
-    """Whether a file has a manifest of its own, and not that of a folder of weights."""
+    """Whether a file has its own manifest, where weights have the one of their folder."""
     if path.name.endswith("manifest.json"):
         return False
     return path in (STATEMENTS, METRICS, EXTRA) or path.parent not in (WARM, ALIGNED, BASE)

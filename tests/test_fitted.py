@@ -164,7 +164,7 @@ def test_a_logistic_combination_is_scikit_learns_on_logits(cell):
 
 
 def test_questions_of_the_test_set_among_those_to_fit_on_change_no_fit(cell):
-    """Whatever their labels. That those of the test set itself change nothing: test_unlabelled.py."""
+    """Whatever their labels; test_unlabelled.py shows that the test set's own labels change nothing."""
     _, before, alone = combine("logistic")
     tested = files.read_jsonl(f"{DATA}/test.jsonl")
     sealed("both.jsonl", files.read_jsonl(f"{DATA}/rl.jsonl") + tested)

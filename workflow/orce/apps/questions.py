@@ -124,7 +124,7 @@ def _rows(questions: Any) -> list[tables.Row]:
 
 
 def _is_row(questions: Any) -> bool:
-    """Whether this is a row of a data frame, whose cells are no questions: a named tuple, a series."""
+    """Whether this is a row of a data frame, whose cells are not questions: a named tuple, a series."""
     if hasattr(questions, "to_frame"):
         return "question" in getattr(questions, "index", ())  # polars' series have none
     return hasattr(questions, "_asdict")

@@ -63,7 +63,7 @@ def read(path: Path, first: int | None = None) -> list[Row]:
 
 
 def _kind_by_content(path: Path) -> str:
-    """How a file is read. Raises BadInput for what is no table."""
+    """How a file is read. Raises BadInput for a file that holds no table."""
     with open(path, "rb") as handle:
         start = handle.read(24)
     for sign, remedy in NO_TABLES.items():
@@ -436,7 +436,10 @@ def plain(value: Any) -> Any:
 
 
 # A list as numpy prints it, ['a' 'b'] or [array(['a'])]: Python would read the first as ['ab'].
-NUMPYS = re.compile(r"""\A\s*(?:[\[{].*(?:['"]\s+['"]|\barray\(|\bnan\b)|array\()""", re.DOTALL)
+# Looked for outside the quoted texts, which may say "nan" too. A text without its closing quote
+# reaches to the end: from each of its escaped quotes, another search would begin.
+QUOTED = re.compile(r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)""", re.DOTALL)
+NUMPYS = re.compile(r"\s*+(?!\().*?(?:''\s+''|\barray\(|\bnan\b)", re.DOTALL)
 
 
 def decoded(where: str, cell: Any) -> Any:
@@ -447,7 +450,7 @@ def decoded(where: str, cell: Any) -> Any:
         return cell
     with contextlib.suppress(ValueError):
         return parse_json(cell)
-    if NUMPYS.match(cell):
+    if NUMPYS.match(QUOTED.sub("''", cell)):
         expected = 'a list as numpy prints it; write it as JSON, ["a", "b"]'
         raise BadInput(f"{where}: {cell[:80]!r} is {expected}")
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):

@@ -17,9 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 
 Counts = NDArray[np.int64]
 Values = NDArray[np.float64]
-MARGIN = (
-    0.005  # a confidence of 0 or 1 counts as half a percent less extreme: its logarithm is finite
-)
+# A confidence of 0 or 1 counts as half a percent less extreme: its logarithm is finite.
+MARGIN = 0.005
 LARGEST = 3_000_000  # items up to which sums of squared doubled ranks fit into 64 bits
 
 
@@ -222,7 +221,7 @@ class Metric:
     has no value, for a footnote. gaps gives signed parts [B, G] of a metric of their sizes, which
     noise makes larger, so that percentiles miss its true value. The interval of their sum, such as
     ECE, is computed from them (resampling.gap_interval); another, such as their maximum, has none.
-    No difference of either has an interval.
+    A difference of either has no interval.
     """
 
     compute: Callable[[Tally], Values]

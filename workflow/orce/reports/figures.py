@@ -2,6 +2,7 @@
 what is missing or undefined.
 """
 
+import itertools
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -121,14 +122,15 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     columns = min(PER_ROW, len(series))
     panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).flatten()
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
-    for number, (panel, curve) in enumerate(zip(panels, series, strict=False)):
+    numbers = itertools.count()  # of the methods that risk-coverage draws, for the same colours
+    for panel, curve in zip(panels, series, strict=False):
         panel.set_title("\n".join([curve.label, *_caption(curve.stated)]))
         panel.set_xlabel("Stated confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
         else:
-            _draw_bins(panel, curve.stated, f"C{number}")
+            _draw_bins(panel, curve.stated, f"C{next(numbers)}")
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:

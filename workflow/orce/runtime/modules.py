@@ -21,6 +21,9 @@ SHIPPED = ("config/", "docs/examples/", "evidence/")
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
+_hints_of = cache(get_type_hints)  # which resolves the texts among them anew at each call
+
+
 def typed(function: Callable[..., Any]) -> Any:
     """Decorates a public function: a text, path or number where its signature says another type, or
     None, raises BadInput.
@@ -29,7 +32,7 @@ def typed(function: Callable[..., Any]) -> Any:
 
     @wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
-        hints = get_type_hints(function)
+        hints = _hints_of(function)
         for name, value in signature.bind(*args, **options).arguments.items():
             hint = hints.get(name, object)
             forms = [value]  # a number of numpy is one, too

@@ -394,7 +394,7 @@ _OTHER_SCALE = r"[^\n:\d]*\d+ ?(?:-|to|and) ?(?!1(?:00)?\b)\d+\b[^\n\d]*:"
 # "Confidence (0-100): 85" and "Confidence on a scale of 0 to 100: 85" name the scale before the value.
 _SCALE = r"^(?:[^\n:\d(]|\([^)\n]*+\)|\d++ ?(?:-|to|and) ?\d++)*+:|^ [-\u2013](?= \d)"
 _CONFIDENCE = r"(?i)\bconfidence\b"
-_OR = rf"(?i)(?:\d[ ]?%?|\b{_WORD})[ ]+or[ ]+\Z"  # "15% or 85%" is no confidence
+_OR = rf"(?i)(?:\d[ ]?%?|\b{_WORD})[ ]+or[ ]+\Z"  # "15% or 85%" states none
 
 
 def _probability(match: re.Match) -> float | None:
