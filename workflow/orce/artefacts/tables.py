@@ -32,7 +32,6 @@ Row = tuple[str, Any]  # where the row comes from, for messages, and its columns
 Fields = Mapping[str, str | list[str]]  # {name: column, or several that make a list}
 KINDS = ("jsonl", "json", "csv", "tsv", "parquet")
 PACKED = ("", ".gz", ".zst")
-PARQUET = b"PAR1"  # what such a file begins with, whatever it is called
 NO_TABLES = {
     b"PK\x03\x04": "a zip archive (or a workbook, .xlsx); unpack it, or save the sheet as CSV",
     b"ARROW1": "an Arrow file; save it as Parquet",
@@ -69,7 +68,8 @@ def _kind_by_content(path: Path) -> str:
     for sign, remedy in NO_TABLES.items():
         if start.startswith(sign):
             raise BadInput(f"{path}: {remedy}")
-    return "parquet" if start.startswith(PARQUET) else kind(path)
+    # what such a file begins with, whatever it is called
+    return "parquet" if start.startswith(b"PAR1") else kind(path)
 
 
 def kind(path: Path) -> str:
@@ -438,8 +438,8 @@ def plain(value: Any) -> Any:
 # A list as numpy prints it, ['a' 'b'] or [array(['a'])]: Python would read the first as ['ab'].
 # Looked for outside the quoted texts, which may say "nan" too. A text without its closing quote
 # reaches to the end: from each of its escaped quotes, another search would begin.
-QUOTED = re.compile(r"""'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)""", re.DOTALL)
-NUMPYS = re.compile(r"\s*+(?!\().*?(?:''\s+''|\barray\(|\bnan\b)", re.DOTALL)
+QUOTED = re.compile(r"""(?s)'(?:[^'\\]++|\\.)*+(?:'|\\?\Z)|"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)""")
+NUMPYS = re.compile(r"(?s)\s*+(?!\().*?(?:''\s+''|\barray\(|\bnan\b)")
 
 
 def decoded(where: str, cell: Any) -> Any:
@@ -451,8 +451,9 @@ def decoded(where: str, cell: Any) -> Any:
     with contextlib.suppress(ValueError):
         return parse_json(cell)
     if NUMPYS.match(QUOTED.sub("''", cell)):
-        expected = 'a list as numpy prints it; write it as JSON, ["a", "b"]'
-        raise BadInput(f"{where}: {cell[:80]!r} is {expected}")
+        raise BadInput(
+            f'{where}: {cell[:80]!r} is a list as numpy prints it; write it as JSON, ["a", "b"]'
+        )
     with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
         value = ast.literal_eval(cell.strip())
         return plain(value) if isinstance(value, list | tuple | dict) else cell
