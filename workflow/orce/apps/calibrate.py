@@ -152,6 +152,8 @@ def check_inputs(confidence: Confidences, correct: ArrayLike) -> tuple[np.ndarra
 def floats(confidence: Iterable[float | None]) -> np.ndarray:
     """Confidences [n], nan where one is unreadable. Raises BadInput for one outside [0, 1]."""
     cells = tables.held(confidence)
+    if not isinstance(cells, list):
+        raise BadInput(f"the confidences are {short(confidence)}; expected a list or a column")
     for cell in cells:
         if not isinstance(cell, int | float | None):
             raise BadInput(
