@@ -1,18 +1,18 @@
 """What each reward prefers, and that the SC reward is scipy's to the last digits."""
 
-import json
 import math
 import re
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import ARITHMETIC, ROOT, cases
+from conftest import cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from stages_by_hand import WORDS, asked, stage, write
 
-from orce.__main__ import main
 from orce.align.rewards import (
     LABELS,
     REWARDS,
@@ -21,13 +21,11 @@ from orce.align.rewards import (
     numeric_ranking_difference,
     reward_candidates,
     reward_without_own_pair,
-    sayself,
     select_pairs,
     spearman_marginal,
 )
-from orce.artefacts import files, store
-from orce.config.check import read_config
-from orce.stages.pairs import PairsSettings, tied_candidates
+from orce.artefacts import store
+from orce.stages.pairs import tied_candidates
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -52,23 +50,6 @@ def by_scipy(reference_confidence, reference_surrogate, confidence, surrogate):
     return correlations(enlarged(reference_confidence, confidence), enlarged(reference_surrogate, surrogate)) - before
 
 
-@pytest.mark.parametrize(("kappa", "expected"), [
-    (1, [-0.697147, -0.330144, -0.249336, -0.076890, 0.033493, 0.019351]),
-    (0.4, [-0.151001, -0.014360, -0.027793, -0.050085, -0.233217, -0.335814]),
-    (0, [0.019351, -0.027113, -0.100066, -0.233217, -0.557416, -0.697147]),
-])  # fmt: skip
-def test_sc_reference_values(kappa, expected):
-    assert spearman_marginal(C, K, CANDIDATES, kappa) == pytest.approx(expected, abs=5e-7)
-
-
-def test_the_reference_implementation_here_is_scipys_spearman():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        c, k = rng.integers(0, 6, (2, 12))
-        if len(set(c)) > 1 and len(set(k)) > 1:
-            assert correlations(c[None], k[None])[0] == pytest.approx(stats.spearmanr(c, k).statistic, abs=1e-14)
-
-
 @given(
     st.integers(1, 40), st.integers(1, 12), st.integers(1, 11), st.sampled_from([0.0, 0.5, 0.95]), st.integers(0, 2**32)
 )
@@ -82,26 +63,20 @@ def test_sc_equals_scipy_on_heavily_tied_sets(n, n_confidences, n_kappas, agreem
     assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
 
 
-def test_sc_equals_scipy_on_percents_and_has_the_shape_of_its_candidates():
+def test_sc_equals_scipy_on_percents_and_reals_and_has_the_shape_of_its_candidates():
     rng = np.random.default_rng(1)
     k = rng.binomial(16, rng.beta(1, 1, 20_000)) / 16
-    c = np.clip(np.round(100 * (0.6 * k + 0.4 * rng.random(20_000))), 0, 100) / 100
-    c_new, k_new = rng.integers(0, 101, 20) / 100, rng.integers(0, 17, 20) / 16
-    assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
-    rng = np.random.default_rng(2)
-    c, k, c_new, k_new = rng.random(200), rng.random(200), rng.random(50), rng.random(50)
-    assert np.abs(spearman_marginal(c, k, c_new, k_new) - by_scipy(c, k, c_new, k_new)).max() < 1e-12
+    percents = np.round(100 * (0.6 * k + 0.4 * rng.random(20_000))) / 100
+    new = rng.integers(0, 101, 20) / 100, rng.integers(0, 17, 20) / 16
+    for sets in ((percents, k, *new), (*rng.random((2, 200)), *rng.random((2, 50)))):
+        assert np.abs(spearman_marginal(*sets) - by_scipy(*sets)).max() < 1e-12
     enlarged = stats.spearmanr([0.5, 0.5, 0.5, 0.5, 0.9], [0, 0.2, 0.8, 1, 1]).statistic
     assert spearman_marginal([0.5] * 4, [0, 0.2, 0.8, 1], [0.5, 0.9], 1) == pytest.approx([0, enlarged], abs=1e-15)
-    assert spearman_marginal([0.1, 0.9], [0.5, 0.5], [0, 0.5, 1], 0.5).tolist() == [0, 0, 0]
-    assert spearman_marginal([0.3], [0.7], [0.3, 0.4], 0.9).tolist() == [0, 1]
     assert spearman_marginal(C, K, np.full((3, 4), 0.5), np.array([[0], [0.5], [1]])).shape == (3, 4)
     assert spearman_marginal(C, K, 0.9, 1).shape == ()
     assert spearman_marginal(C, K, [], 1).shape == (0,)
     with pytest.raises(ValueError, match="of one length"):
         spearman_marginal(C, K[:-1], 0.5, 1)
-    with pytest.raises(ValueError, match="confidence has 1 values that are not finite"):
-        spearman_marginal(C, K, [0.5, np.nan], 1)
 
 
 MASKED = np.ma.array([0.5, 0.6], mask=[0, 1])
@@ -120,12 +95,6 @@ def test_every_reward_refuses_what_it_cannot_judge(name, argument, value, messag
         REWARDS[name](*(arguments | {argument: value}).values())
 
 
-@pytest.mark.parametrize("name", ["sayself", "rlcr", "logscore"])
-def test_a_reward_of_right_answers_needs_to_know_which_are(name):
-    with pytest.raises(ValueError, match="needs `correct`"):
-        REWARDS[name](C, K, 0.5, 0.5, None)
-
-
 @pytest.mark.slow
 def test_sc_is_exact_for_more_pairs_than_64_bits_hold():
     # Doubling every pair changes no rank correlation, so n times the reward is almost the same for 20 as for 8 million.
@@ -135,22 +104,16 @@ def test_sc_is_exact_for_more_pairs_than_64_bits_hold():
     assert large == pytest.approx(small, rel=1e-4)
 
 
-def test_sc_prefers_the_right_direction_even_if_the_reference_set_is_reversed():
-    c = np.linspace(0, 1, 21)
-    assert spearman_marginal(c, 1 - c, c, 0.95).argmax() == 20
-    assert spearman_marginal(c, 1 - c, c, 0.05).argmax() == 0
-
-
-@pytest.mark.parametrize("reference", ["percents", "all different, as `reference: mean` makes them"])
-def test_twenty_thousand_prompts_take_little_memory(reference):
+def test_twenty_thousand_prompts_take_little_memory():
+    """Of percents, and all different, as `reference: mean` makes them."""
     rng = np.random.default_rng(0)
-    c, k = rng.integers(0, 101, 20_000) / 100, rng.integers(0, 11, 20_000) / 10
-    candidates = rng.integers(0, 101, (20_000, 16)) / 100
-    tracemalloc.start()
-    spearman_marginal(c if reference == "percents" else rng.random(20_000), k, candidates, k[:, None])
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 20 * candidates.nbytes
+    k, candidates = rng.integers(0, 11, 20_000) / 10, rng.integers(0, 101, (20_000, 16)) / 100
+    for c in (rng.integers(0, 101, 20_000) / 100, rng.random(20_000)):
+        tracemalloc.start()
+        spearman_marginal(c, k, candidates, k[:, None])
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 20 * candidates.nbytes
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -164,44 +127,38 @@ def test_leave_one_out_is_the_reward_against_the_other_prompts(name):
         assert (got[i] == REWARDS[name](c[rest], k[rest], candidates[i], k[i], k[i] >= 0.5)).all()
     whole = reward_candidates(REWARDS[name], c, k, candidates, k, k >= 0.5)
     assert np.allclose(got, whole, atol=1e-6) == (name in ("numeric", "sayself", "rlcr", "logscore"))
+    alone = reward_without_own_pair(REWARDS["sc"], [0.5], [1.0], [[0.1, 0.9]], [1.0], [True])
+    assert alone.tolist() == [[0, 0]]
 
 
-def test_only_a_prompts_own_pair_can_be_left_out():
-    got = reward_without_own_pair(REWARDS["sc"], [0.5], [1.0], [[0.1, 0.9]], [1.0], [True])
-    assert got.tolist() == [[0, 0]]
-    with pytest.raises(ValueError, match="reference pairs of the 1 prompts"):
-        reward_without_own_pair(REWARDS["sc"], C, K, [[0.5]], [0.4], [False])
-
-
-def test_nrd_is_the_distance_of_scipys_ranks():
-    assert numeric_ranking_difference(C, K, CANDIDATES, 1).tolist() == [-4.5, -3, -2.5, -1.5, 0, -0.5]
-    assert numeric_ranking_difference(C, K, CANDIDATES, 0.4).tolist() == [-2, -0.5, 0, -1, -2.5, -3]
+def test_nrd_is_the_distance_of_scipys_ranks_and_numeric_that_of_the_values():
     rng = np.random.default_rng(0)
     c, k = rng.integers(0, 8, (2, 40)) / 7
     for c_new, k_new in rng.integers(0, 15, (30, 2)) / 14:
         expected = stats.rankdata([*c, c_new])[-1] - stats.rankdata([*k, k_new])[-1]
         assert numeric_ranking_difference(c, k, c_new, k_new) == -abs(expected)
     got = numeric_distance(C, K, [0.3, 0.5, 0.4, 1], 0.4)
-    assert got[0] == got[1]
+    assert got[0] == got[1], "equal distances, to the last bit"
     assert got == pytest.approx([-0.1, -0.1, 0, -0.6])
-    sc, nrd = spearman_marginal(C, K, CANDIDATES, 0.4), numeric_ranking_difference(C, K, CANDIDATES, 0.4)
-    assert CANDIDATES[sc.argmax()] == 0.3
-    assert CANDIDATES[nrd.argmax()] == 0.5
+    best = {name: CANDIDATES[REWARDS[name](C, K, CANDIDATES, 0.4).argmax()] for name in ("sc", "nrd")}
+    assert best == {"sc": 0.3, "nrd": 0.5}, "they differ"
 
 
-def test_the_ablations_are_their_formulas():
-    assert sayself(C, K, [0.2, 0.9], 0.5, True).argmax() == 1
-    assert sayself(C, K, [0.2, 0.9], 0.5, False).argmax() == 0
-    # Brier scores of .2 and .9: right .64 and .01, wrong .04 and .81.
-    rlcr = REWARDS["rlcr"]
-    assert rlcr(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([1 - 0.64, 1 - 0.01])
-    assert rlcr(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([0 - 0.04, 0 - 0.81])
-    assert rlcr(C, K, [0.5, 0.5], 0.5, [True, False]) == pytest.approx([0.75, -0.25])
-    assert rlcr(C, K, [0, 1], 0.5, [True, True]) == pytest.approx([0, 1])
-    logscore = REWARDS["logscore"]
-    assert logscore(C, K, [0.2, 0.9], 0.5, True) == pytest.approx([math.log(0.2), math.log(0.9)])
-    assert logscore(C, K, [0.2, 0.9], 0.5, False) == pytest.approx([math.log(0.8), math.log(0.1)])
-    assert logscore(C, K, [0, 1], 0.5, [True, False]) == pytest.approx([math.log(0.005)] * 2), "finite at the ends"
+@pytest.mark.parametrize(("name", "confidence", "correct", "expected"), [
+    ("sayself", [0.2, 0.9], True, [0.2, 0.9]),
+    ("sayself", [0.2, 0.9], False, [-0.2, -0.9]),
+    ("rlcr", [0.2, 0.9], True, [1 - 0.64, 1 - 0.01]),
+    ("rlcr", [0.2, 0.9, 0.5], False, [-0.04, -0.81, -0.25]),
+    ("logscore", [0.2, 0.9], True, [math.log(0.2), math.log(0.9)]),
+    ("logscore", [0.2, 0.9], False, [math.log(0.8), math.log(0.1)]),
+    ("logscore", [0, 1], [True, False], [math.log(0.005)] * 2),  # finite at the ends
+])  # fmt: skip
+def test_the_rewards_of_right_answers_are_their_formulas_and_need_to_know_which_are(
+    name, confidence, correct, expected
+):
+    assert REWARDS[name](C, K, confidence, 0.5, correct) == pytest.approx(expected)
+    with pytest.raises(ValueError, match="needs `correct`"):
+        REWARDS[name](C, K, confidence, 0.5, None)
 
 
 def test_for_a_fixed_answer_sayself_rlcr_and_logscore_choose_the_same_pairs():
@@ -216,24 +173,21 @@ def test_for_a_fixed_answer_sayself_rlcr_and_logscore_choose_the_same_pairs():
     assert len(chosen[0][0]) == 200 and all((np.array(one) == np.array(chosen[0])).all() for one in chosen)
 
 
-def test_without_generation_the_best_candidate_has_the_rank_of_kappa():
+def test_without_generation_the_best_candidate_has_the_rank_of_kappa_and_none_raises_the_correlation():
+    """So "W/o gen" has no pairs to accept by its own reward: r_s(K, K) is 1 already."""
     k = np.random.default_rng(0).integers(0, 11, 500) / 10
-    candidates = np.tile(np.arange(11) / 10, (500, 1))
-    generated = np.full(500, 0.5)
-    rewards = reward_candidates(REWARDS["sc-surrogate"], generated, k, candidates, k, k >= 0.5)
-    assert (rewards.argmax(axis=1) / 10 == k).all()
+    candidates = np.tile(np.arange(101) / 100, (500, 1))
+    rewards = reward_candidates(REWARDS["sc-surrogate"], np.full(500, 0.5), k, candidates, k, k >= 0.5)
+    assert (rewards.argmax(axis=1) / 100 == k).all() and rewards.max() <= 1e-12
 
 
 def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
-    candidates = np.array([[0.1, 0.5, 0.9], [0.2, 0.2, 0.7]])
-    for reward in REWARDS.values():
+    candidates = [[0.1, 0.5, 0.9], [0.2, 0.2, 0.7]]
+    for name, reward in REWARDS.items():
         got = reward_candidates(reward, C, K, candidates, [1.0, 0.25], [True, False])
         assert got.shape == (2, 3) and got.dtype == np.float64
-        assert got[0].argmax() == 2
-        assert got[1].argmax() < 2
-    assert LABELS.keys() == REWARDS.keys()
-    for name, reward in REWARDS.items():
-        assert load(name) is reward
+        assert got[0].argmax() == 2 and got[1].argmax() < 2
+        assert load(name) is reward and name in LABELS
         assert re.search(r"Section 3\.2|Table 4|[A-Z][a-z]+( et al\.)?, \d{4}", reward.__doc__), name
     with pytest.raises(ValueError, match="expected confidence"):
         reward_candidates(REWARDS["sc"], C, K, [0.5, 0.6], [1.0, 0.5], [True, True])
@@ -241,31 +195,23 @@ def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
         reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
-def test_the_highest_and_the_lowest_rewarded_make_the_pair_where_there_is_a_preference():
-    pairs = select_pairs([[0.1, 0.3, -0.2]], [[0.5, 0.9, 0.1]], seed=0)
-    assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([0], [1], [2])
-    assert pairs.skipped == {"one value": 0, "equal rewards": 0}
-    rewards = [[1, 1, 1], [2, 2, 2], [0, 1, 1], [3, 3, 3]]
-    confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.9], [0.7, 0.7, 0.7]]
+def test_a_prompt_of_one_value_or_of_equal_rewards_makes_no_pair():
+    rewards = [[1, 1, 1], [2, 2, 2], [0, 1, -1], [3, 3, 3]]
+    confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.7], [0.7, 0.7, 0.7]]
     pairs = select_pairs(rewards, confidences, seed=0)
-    assert pairs.prompt.tolist() == [2]
+    assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([2], [1], [2])
     assert pairs.skipped == {"one value": 2, "equal rewards": 1}
-    nothing = select_pairs([[1.0], [2.0]], [[0.5], [0.6]], seed=0)
-    assert len(nothing.chosen) == 0 and nothing.skipped["one value"] == 2
 
 
 def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     rewards, confidences = [[-1, -1, -1, -5, -5, -5]], [[0.3, 0.5, 0.5, 0.8, 0.8, 1]]
     for seed in range(20):
         pairs = select_pairs(rewards, confidences, seed)
-        assert confidences[0][pairs.chosen[0]] == 0.5
-        assert confidences[0][pairs.rejected[0]] == 0.8
+        assert (confidences[0][pairs.chosen[0]], confidences[0][pairs.rejected[0]]) == (0.5, 0.8)
     rewards, confidences = np.tile([-1.0, -1.0, -5.0], (2000, 1)), np.tile([0.3, 0.5, 0.9], (2000, 1))
-    pairs = select_pairs(rewards, confidences, seed=1)
-    assert 900 < (pairs.chosen == 0).sum() < 1100
-    assert (pairs.rejected == 2).all()
-    assert (select_pairs(rewards, confidences, seed=1).chosen == pairs.chosen).all()
-    assert (select_pairs(rewards, confidences, seed=2).chosen != pairs.chosen).any()
+    pairs, again, other = (select_pairs(rewards, confidences, seed) for seed in (1, 1, 2))
+    assert 900 < (pairs.chosen == 0).sum() < 1100 and (pairs.rejected == 2).all()
+    assert (again.chosen == pairs.chosen).all() and (other.chosen != pairs.chosen).any()
 
 
 @given(st.integers(1, 8), st.integers(0, 2**32))
@@ -282,58 +228,30 @@ def test_pairs_are_extremes_of_different_value(m, seed):
     assert (candidates[pairs.prompt, pairs.chosen] != candidates[pairs.prompt, pairs.rejected]).all()
 
 
-def test_no_candidate_raises_the_correlation_of_the_surrogates_with_themselves():
-    """Why "W/o gen" has no pairs to accept by its own reward: r_s(K, K) is 1 already."""
-    kappa = np.array([0.0, 0.1, 0.1, 0.5, 0.9, 1.0])
-    percents = np.arange(101) / 100
-    for surrogate in (0.0, 0.1, 0.3, 0.5, 1.0):
-        assert REWARDS["sc-surrogate"](kappa, kappa, percents, surrogate).max() <= 1e-12
-
-
-@pytest.mark.parametrize("accept", ["all", "improving"])
-def test_the_pairs_of_a_run_are_chosen_as_its_configuration_says(accept, tmp_path):
-    (tmp_path / "more.yaml").write_text(f"dpo: {{accept: {accept}}}")
-    config = read_config([str(ROOT / "config.yaml"), str(tmp_path / "more.yaml")])
-    assert PairsSettings.of(config, "mmlu", "llama3-8b", "sc").accept == accept
-
-
-def choose_pairs(folder, stated, correct_of_ten) -> dict:
-    """The manifest of the pairs step, on questions whose confidence LLM states `stated` and whose kappas are n / 10."""
-    rows = ["id,split,n_correct,n_samples,kappa,answer,answer_correct"]
-    asked, drawn = [], []
-    for i, (c, n) in enumerate(zip(stated, correct_of_ten, strict=True)):
-        name, kappa, right = f"{i}+1", n / 10, n >= 5
-        rows.append(f"{name},rl,{n},10,{kappa},1,{int(right)}")
-        question = {"id": name, "question": f"What is {name}?", "reference": "1"}
-        asked.append(question | {"context": None, "choices": None})
-        offered = {"confidences": [0.1, 0.9], "raw": ["Confidence: 10", "Confidence: 90"]}
-        known = {"id": name, "kappa": kappa, "correct": right, "stated": c, "logprobs": [-1.0] * 101}
-        drawn.append(known | offered | {"completion_logprobs": [-1, -1]})
-    (folder / "surrogate.csv").write_text("\n".join(rows) + "\n")
-    files.write_jsonl(folder / "rl.jsonl", asked)
-    files.write_jsonl(folder / "candidates.jsonl", drawn)
-    options = {"task": ARITHMETIC, "label": "pairs", "reward": "sc", "module": "sc"}
-    options |= {"reference": "stated", "leave_one_out": False, "seed": 1}
-    words = ["pairs", "--settings", json.dumps(options), "--surrogate", str(folder / "surrogate.csv")]
-    words += ["--prompts", f"rl={folder / 'rl.jsonl'}", "--candidates", str(folder / "candidates.jsonl")]
-    manifest = folder / "sc.manifest.json"
-    assert main([*words, "--out", str(folder / "sc.jsonl"), "--manifest", str(manifest)]) == 0
-    return store.read_manifest(manifest)
-
-
-STATED = [0.9, 0.2, 0.8, 0.2, 0.4, 1.0]
-
-
 @pytest.mark.parametrize(("stated", "values", "warned"), [
-    (STATED, 5, []),
-    ([1 - value for value in STATED], 5, ["sft.epochs", "r_s(C, K)"]),  # it orders answers the other way
+    ([0.9, 0.2, 0.8, 0.2, 0.4, 1.0], 5, []),
+    ([0.1, 0.8, 0.2, 0.8, 0.6, 0.0], 5, ["sft.epochs", "r_s(C, K)"]),  # it orders answers the other way
     ([0.4, 0.1, 0.2, 0.3, 0.1, 0.4], 4, ["same rank among them", "dpo.reference: mean"]),
     ([0.9] * 6, 1, ["undefined", "sft.epochs", "dpo.reference: mean"]),
 ])  # fmt: skip
-def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(stated, values, warned, tmp_path, capsys):
-    correct_of_ten = [9, 2, 5, 5, 0, 10]
-    facts = choose_pairs(tmp_path, stated, correct_of_ten)
-    expected = None if values == 1 else stats.spearmanr(stated, correct_of_ten).statistic
+def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(stated, values, warned, folder, capsys):
+    right = [9, 2, 5, 5, 0, 10]  # of ten samples
+    table = "".join(f"q{i},rl,{n},10,{n / 10},ant,{int(n >= 5)}\n" for i, n in enumerate(right))
+    Path("surrogate.csv").write_text(f"id,split,n_correct,n_samples,kappa,answer,answer_correct\n{table}")
+    drawn = {"confidences": [0.1, 0.9], "raw": ["Confidence: 10", "Confidence: 90"], "completion_logprobs": [-1, -1]}
+    drawn |= {"logprobs": [-1.0] * 101}
+    candidates = [
+        {"id": f"q{i}", "kappa": n / 10, "correct": n >= 5, "stated": c} | drawn
+        for i, (c, n) in enumerate(zip(stated, right, strict=True))
+    ]
+    how = {"reward": "sc", "module": "sc", "reference": "stated", "leave_one_out": False, "seed": 1}
+    stage(
+        "pairs", {"task": WORDS, "label": "pairs"} | how, surrogate="surrogate.csv", out="sc.jsonl",
+        prompts={"rl": write("rl.jsonl", [asked(f"q{i}", "ant") for i in range(6)])},
+        candidates=write("candidates.jsonl", candidates), manifest="sc.manifest.json",
+    )  # fmt: skip
+    facts = store.read_manifest("sc.manifest.json")
+    expected = None if values == 1 else stats.spearmanr(stated, right).statistic
     assert facts["reference_spearman"] == (expected and pytest.approx(expected))
     assert (facts["reference_values"], facts["tied"]) == (values, 0)
     heard = capsys.readouterr().err.splitlines()
