@@ -1,9 +1,5 @@
-"""Who reads what: the commands of a plan.
-
-The plan is Snakemake's; what each command is to read is written down in tests/data/reads.txt and
-reads_rounds.txt, a line each: stage, what it makes | its options, all paths below results/. The
-configuration that is shipped has three rounds.
-"""
+"""Who reads what: the commands that Snakemake plans, each a line of tests/data/reads.txt and reads_rounds.txt: stage, what it makes |
+its options, with all paths below results/."""
 
 import json
 import re
@@ -33,10 +29,7 @@ def planned(folder: Path, *targets: str) -> list[Command]:
 
 
 def line(command: Command) -> str:
-    """A command as in reads.txt.
-
-    An option that a job leaves blank has its default; weights may be named by their manifest.
-    """
+    """A command as in reads.txt. An option that a job leaves blank has its default; weights may be named by their manifest."""
     told = [f"{command.stage} {command.out.removesuffix('/manifest.json')} |"]
     for option, words in sorted(command.options.items()):
         if option in UNSAID or not words and option not in FLAGS:
@@ -102,66 +95,40 @@ def test_splits_that_are_trained_on_share_no_question_with_one_that_is_tested_on
     trained = {"words sft": 5, "words rl": 6, "words validation": 2}
     sizes = trained | {"words test": 6, "held test": 2, "far test": 4}
     assert {name: len(some) for name, some in ids.items()} == sizes
-    assert len(set.union(*(ids[name] for name in trained))) == 13
-    # The set to fit on is cut from the source split that the judges are trained on.
-    assert len(ids["words sft"] | ids["words rl"] | ids["held test"]) == 13
-    assert ids["held test"] <= {f"n{i:02}" for i in range(16)}
+    # The set to fit on is cut from the source split that the judges are trained and tuned on.
+    apart = set.union(*(ids[name] for name in (*trained, "held test")))
+    assert len(apart) == 5 + 6 + 2 + 2 and apart < {f"n{i:02}" for i in range(16)}
     assert ids["far test"] < ids["words test"] == {f"t{i}" for i in range(6)}
 
 
 def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide):
+    """Those of a run without a grid, all of them: test_frozen_commands.py."""
     _, config, plan = wide
-    source = {key: config["models"]["m"][key] for key in ("source", "template_kwargs")}
     given = {line(command).split(" | ")[0]: settings_of(command) for command in plan}
-
-    def same(stage: str, section: dict, *keys: str) -> None:
-        assert {key: given[stage][key] for key in keys} == {key: section[key] for key in keys}, stage
-
-    optimisation = ("epochs", "learning_rate", "batch_size", "warmup_ratio", "scheduler", "weight_decay")
+    keys = ("epochs", "learning_rate", "batch_size", "warmup_ratio", "scheduler", "weight_decay", "beta")
+    optimisation = {key: config["dpo"][key] for key in keys}
     point = {"beta": 0.3, "learning_rate": 0.001, "epochs": 2}
-    tuned = "dpo words/m/tune/sc/beta0.3-learning_rate0.001-epochs2"
-    assert given["sft words/m/sft"]["stage"] == config["sft"]
-    assert given["dpo words/m/dpo"]["stage"] == {key: config["dpo"][key] for key in (*optimisation, "beta")}
-    assert given[tuned]["stage"] == given["dpo words/m/dpo"]["stage"] | point
-    # A method's own training has its own optimisation, which differs from the warm start's.
-    assert given["train words/m/conftuner"]["stage"] == config["methods"]["conftuner"]
-    for key in ("epochs", "batch_size", "scheduler"):
-        assert config["sft"][key] != config["methods"]["conftuner"][key]
-    trainings = [settings for name, settings in given.items() if name.split()[0] in ("sft", "train", "dpo")]
-    assert len(trainings) == 6
-    # The prompt of training and evaluation is one: the model's chat template is among its settings.
-    judging = re.compile(r"(sft|train|dpo|candidates|state) (words/m|held|far)/")
-    judges = [settings["model"] for name, settings in given.items() if judging.match(name)]
-    assert len(judges) == 6 + 1 + 9
-    assert all(model == judges[0] and model.items() >= source.items() for model in judges)
-    for settings in trainings:
-        assert settings["seed"] == 5
-        assert settings["training"]["lora"] == config["training"]["lora"]
-        assert settings["training"]["method"] == config["training"]["method"]
-    for cell in ("words/m", "words/n", "held/m", "far/m"):
-        same(f"sample {cell}/samples.jsonl", config["answers"], "samples", "temperature", "top_p", "max_tokens")
-        assert given[f"sample {cell}/samples.jsonl"]["seed"] == 5
-    same("candidates words/m/candidates.jsonl", config["confidence"], "candidates", "temperature")
-    for reward in ("sc", "nrd"):
-        chosen = config["dpo"] | {"reward": reward, "module": reward}
-        keys = ("reference", "leave_one_out", "accept", "reward", "module")
-        same(f"pairs words/m/pairs/{reward}.jsonl", chosen, *keys)
-    assert given["elicit words/m/cot/confidences.jsonl"]["options"] == config["methods"]["cot"] | {"shots": None}
-    for name, settings in given.items():
-        if name.startswith("evaluate"):
-            same(name, config["evaluation"] | {"seed": 5}, "unparsed_confidence", "bootstrap", "seed")
-            dataset, model, method, _ = name.split()[1].split("/")
-            assert (settings["dataset"], settings["model"], settings["method"]) == (dataset, model, method)
+    assert given["dpo words/m/dpo"]["stage"] == optimisation
+    assert given["dpo words/m/tune/sc/beta0.3-learning_rate0.001-epochs2"]["stage"] == optimisation | point
     assert given["tune tuned.yaml"] == {
         "metric": "brier", "readout": config["evaluation"]["readout"],
         "trials": {f"beta{beta:g}-learning_rate0.001-epochs2": point | {"beta": beta} for beta in (0.1, 0.3)},
     }  # fmt: skip
+    # A method's own training has its own optimisation, which differs from the warm start's.
+    own = given["sft words/m/sft"]["stage"], given["train words/m/conftuner"]["stage"]
+    assert own == (config["sft"], config["methods"]["conftuner"])
+    assert all(own[0][key] != own[1][key] for key in ("epochs", "batch_size", "scheduler"))
+    # The prompt of training and evaluation is one: the model's chat template is among its settings.
+    judging = re.compile(r"(sft|train|dpo|candidates|state) (words/m|held|far)/")
+    judges = [settings["model"] for name, settings in given.items() if judging.match(name)]
+    source = {key: config["models"]["m"][key] for key in ("source", "template_kwargs")}
+    assert len(judges) == 6 + 1 + 9
+    assert all(model == judges[0] and model.items() >= source.items() for model in judges)
+    for reward in ("sc", "nrd"):
+        chosen = {key: config["dpo"][key] for key in ("reference", "leave_one_out", "accept")}
+        assert given[f"pairs words/m/pairs/{reward}.jsonl"].items() >= (chosen | {"reward": reward}).items()
     assert given["fit words/m/sft+platt/confidences.jsonl"]["module"] == "platt"
     assert given["fit words/m/mix/confidences.jsonl"]["combination"] == "logistic"
-    assert given["likelihoods words/m/likelihoods.jsonl"].get("scored", "greedy") == "greedy"
-    assert given["likelihoods words/m/sample_likelihoods.jsonl"]["scored"] == "samples"
-    for read in ("answers", "judge"):
-        assert given[f"states words/m/states/{read}.jsonl"]["model_read"] == read
 
 
 def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_first(wide):

@@ -8,52 +8,32 @@ from stages_by_hand import stage, stated, write
 
 import orce
 from orce.__main__ import main
-from orce.artefacts import files
 
-UNREAD = [{"id": str(i), "answer": "Paris", "confidence": None, "correct": i % 2 == 0} for i in range(20)]
-SOME = [line | {"confidence": 0.5 + 0.02 * i if i % 5 else None} for i, line in enumerate(UNREAD)]
+ALL_UNREAD = "20 of 20 confidences unread: no metrics of confidence"
+FEW_UNREAD = "4 of 20 confidences unread, which count as the default †"
 
 
-@pytest.mark.parametrize(("stated", "says"), [
-    (UNREAD, "cot: 20 of 20 confidences unread: no metrics of confidence"),
-    (SOME, "cot: 4 of 20 confidences unread, which count as the default †"),
-])  # fmt: skip
-def test_compare_says_how_many_were_unread(stated, says, tmp_path, monkeypatch, capfd):
-    monkeypatch.chdir(tmp_path)
-    read = [line | {"confidence": 0.1 + 0.04 * i} for i, line in enumerate(UNREAD)]
-    for method, rows in (("vanilla", read), ("cot", stated)):
-        Path("cell", method).mkdir(parents=True)
-        files.write_jsonl(f"cell/{method}/confidences.jsonl", rows)
+def test_compare_says_how_many_were_unread(folder, capfd):
+    rows = [{"id": str(i), "answer": "Paris", "confidence": None, "correct": i % 2 == 0} for i in range(20)]
+    read = [row | {"confidence": 0.1 + 0.04 * i} for i, row in enumerate(rows)]
+    write("cell/vanilla/confidences.jsonl", read)
+    write("cell/cot/confidences.jsonl", rows)
     assert main(["compare", "cell", "--methods", "vanilla", "cot", "--resamples", "50"]) == 0
     said = capfd.readouterr().err
-    assert f"cell: {says}\n" in said and "cell: vanilla: " not in said
-    assert ("undefined, as no confidence of one of them could be read" in said) == (stated is UNREAD)
+    assert f"cell: cot: {ALL_UNREAD}\n" in said and "cell: vanilla: " not in said
+    assert "undefined, as no confidence of one of them could be read" in said
 
 
 # A method of one's own that reads a percentage at the end of the first sample: of the questions here none has any, or most have.
 PERCENT = """import re
-
 KIND, LABEL = "measured", "Percent"
-
-
 def measure(seen, example, task):
     said = re.search(r"(\\d+)%$", seen["raw"][0])
     return said and int(said[1]) / 100
 """
-NONE, FEW = range(0), range(0, 20, 5)  # the questions to which a sample ends in a percentage, or lacks it
-ALL_UNREAD = "20 of 20 confidences unread: no metrics of confidence"
-FEW_UNREAD = "4 of 20 confidences unread, which count as the default †"
-DOORS = pytest.mark.parametrize(("lacking", "says"), [(range(20), ALL_UNREAD), (FEW, FEW_UNREAD), (NONE, "")])
+# Which of twenty questions no confidence is stated to, and what every door says of them.
+DOORS = pytest.mark.parametrize(("lacking", "says"), [(range(20), ALL_UNREAD), (range(0, 20, 5), FEW_UNREAD), ((), "")])
 OF_CONFIDENCE = ("ece", "brier", "auroc", "aurc", "spearman")
-
-
-def asked(lacking) -> list[dict]:
-    """Twenty questions with two samples each; half of the answers are right."""
-    rows = []
-    for number in range(20):
-        text = "Lima" if number in lacking else f"Lima {5 * number + 3}%"
-        rows.append({"question": f"Question {number}?", "answers": [text, "Lima"], "correct": [number % 2 == 0] * 2})
-    return rows
 
 
 def without_metrics_where_all_are_unread(values: dict, says: str) -> None:
@@ -65,10 +45,15 @@ def without_metrics_where_all_are_unread(values: dict, says: str) -> None:
 
 
 @DOORS
-def test_measure_says_how_many_were_unread(lacking, says, folder, capfd):
+def test_measure_and_confidence_say_how_many_were_unread(lacking, says, folder, capfd):
     Path("percent.py").write_text(PERCENT)
-    files.write_jsonl("asked.jsonl", asked(lacking))
-    assert main(["measure", "asked.jsonl", "--model", "", "--methods", "percent.py,agreement", "--out", "o.jsonl", "--metrics", "m.json"]) == 0  # fmt: skip
+    rows = []
+    for number in range(20):
+        text = "Lima" if number in lacking else f"Lima {5 * number + 3}%"
+        rows.append({"question": f"Question {number}?", "answers": [text, "Lima"], "correct": [number % 2 == 0] * 2})
+    write("asked.jsonl", rows)
+    named = ["--methods", "percent.py,agreement", "--out", "o.jsonl", "--metrics", "m.json"]
+    assert main(["measure", "asked.jsonl", "--model", "", *named]) == 0
     out, said = capfd.readouterr()
     assert out.endswith(f"percent: {says}\n" if says else "\n") and "agreement: " not in out
     measured = {line.split()[1]: line for line in said.splitlines() if line.startswith("[measure] ")}
@@ -76,28 +61,18 @@ def test_measure_says_how_many_were_unread(lacking, says, folder, capfd):
     assert ("brier" in measured["percent:"]) == (says != ALL_UNREAD)
     assert measured["percent:"].endswith(f", {says}") if says else "unread" not in said
     assert "unread" not in measured["agreement:"]
-    values = json.loads(Path("m.json").read_text())
-    without_metrics_where_all_are_unread(values["percent"], says)
-    assert values["percent"]["n_unparsed"]["confidence"] == len(lacking)
-
-
-@DOORS
-def test_confidence_says_below_its_table_how_many_were_unread(lacking, says, folder):
-    Path("percent.py").write_text(PERCENT)
-    table = orce.confidence(None, asked(lacking), ["percent.py", "agreement"])
+    table = orce.confidence(None, rows, ["percent.py", "agreement"])
     assert [hint for hint in table.hints if "unread" in hint] == ([f"percent: {says}"] if says else [])
     assert not says or str(table).endswith(f"percent: {says}")
-    assert table.confidence("percent").count(None) == len(lacking)
-    without_metrics_where_all_are_unread(table.metrics()["percent"], says)
+    for values in (json.loads(Path("m.json").read_text())["percent"], table.metrics()["percent"]):
+        without_metrics_where_all_are_unread(values, says)
+        assert values["n_unparsed"]["confidence"] == len(lacking)
 
 
 @DOORS
 def test_given_confidences_say_how_many_were_unread(lacking, says, folder, capfd):
-    records = [
-        {"question": f"Question {i}?", "answer": "Lima", "correct": i % 2 == 0, "confidence": None if i in lacking else i / 20}
-        for i in range(20)
-    ]  # fmt: skip
-    files.write_jsonl("in.jsonl", records)
+    rows = [{"question": f"{i}?", "answer": "Lima", "correct": i % 2 == 0, "confidence": i / 20} for i in range(20)]
+    write("in.jsonl", [row | ({"confidence": None} if i in lacking else {}) for i, row in enumerate(rows)])
     assert main(["measure", "in.jsonl", "--methods", "given", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
     (line,) = (line for line in capfd.readouterr().err.splitlines() if "given: accuracy" in line)
     assert (says in line) if says else "unread" not in line
