@@ -68,7 +68,6 @@ def chosen(text: str) -> None:
     task = tasks.get("choice")
     task.extract(text, question("") | {"choices": ["red car", "blue sky", "green leaf", "black cat"]})
     task.extract("It is a car.", question("") | {"choices": [text, "blue sky"]})
-    task.extract(text, question("") | {"choices": [f"{text[::2]}b", "no way"]})
 
 
 def of_drop(text: str) -> None:
@@ -124,6 +123,14 @@ WORST = [
 @pytest.mark.parametrize(("door", "units", "before", "after"), WORST)
 def test_the_worst_texts_are_read_in_linear_time(door, units, before, after):
     keeps(40, DOORS[door], repeated(*units, before=before, after=after), SIZE)
+
+
+def test_an_option_and_a_reply_that_almost_hold_each_other():
+    def read(words: str) -> None:
+        asked = question("") | {"choices": [f"{words}b", "no way", "never ever"]}
+        assert tasks.get("choice").extract(f"{words}{words}", asked) is None
+
+    keeps(40, read, repeated("a "), SIZE // 2)
 
 
 @pytest.mark.parametrize("columns", [16_000, pytest.param(200_000, marks=pytest.mark.slow)])

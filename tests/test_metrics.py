@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import orce
 from orce import metrics
 from orce.apps import calibrate
-from orce.apps.calibrate import STARTS, lowest_rejected, threshold_for_risk
+from orce.apps.calibrate import threshold_for_risk
 from orce.errors import BadInput
 from orce.metrics.counts import Metric, Tally, tabulate
 from orce.metrics.definitions import ALL, EXTRA, METRICS
@@ -430,20 +430,6 @@ def test_a_case_worked_by_hand():
     # Of the ten at 0.6, nine wrong: P(Bin(20, 1/2) <= 9) = 0.41, and the threshold stays above them.
     strict = threshold_for_risk(confidence, [True] * 11 + [False] * 9, 0.5)
     assert (strict.threshold, strict.kept, strict.errors) == (0.61, 10, 0)
-
-
-def test_a_rejected_threshold_hands_its_level_down_and_one_that_is_not_loses_it():
-    share = 0.05 / len(STARTS)
-    p = np.ones(101)
-    assert lowest_rejected(p, 0.05) is None
-    p[55] = 0.0  # between two starts, and nothing rejected above it
-    assert lowest_rejected(p, 0.05) is None
-    p[90:101] = 0.9 * share
-    p[80:90] = 1.9 * share  # too large for one share, small enough for 1.00's and 0.90's
-    p[70:80] = 2.9 * share
-    assert lowest_rejected(p, 0.05) == 70
-    p[95] = 1.0  # the chain from 1.00 ends here: 0.90 starts again with its own share alone
-    assert lowest_rejected(p, 0.05) == 90
 
 
 def test_a_looser_bound_or_a_larger_delta_never_answers_less():

@@ -214,20 +214,6 @@ def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     assert (again.chosen == pairs.chosen).all() and (other.chosen != pairs.chosen).any()
 
 
-@given(st.integers(1, 8), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
-def test_pairs_are_extremes_of_different_value(m, seed):
-    rng = np.random.default_rng(seed)
-    k = rng.integers(0, 5, 12) / 4
-    candidates = rng.integers(0, 4, (12, m)) / 10
-    rewards = reward_candidates(REWARDS["sc"], C, K, candidates, k, k >= 0.5)
-    pairs = select_pairs(rewards, candidates, seed=0)
-    assert len(pairs.prompt) + sum(pairs.skipped.values()) == 12
-    assert (rewards[pairs.prompt, pairs.chosen] == rewards[pairs.prompt].max(axis=1)).all()
-    assert (rewards[pairs.prompt, pairs.rejected] == rewards[pairs.prompt].min(axis=1)).all()
-    assert (candidates[pairs.prompt, pairs.chosen] != candidates[pairs.prompt, pairs.rejected]).all()
-
-
 @pytest.mark.parametrize(("stated", "values", "warned"), [
     ([0.9, 0.2, 0.8, 0.2, 0.4, 1.0], 5, []),
     ([0.1, 0.8, 0.2, 0.8, 0.6, 0.0], 5, ["sft.epochs", "r_s(C, K)"]),  # it orders answers the other way

@@ -70,17 +70,6 @@ def test_measure_and_confidence_say_how_many_were_unread(lacking, says, folder, 
 
 
 @DOORS
-def test_given_confidences_say_how_many_were_unread(lacking, says, folder, capfd):
-    rows = [{"question": f"{i}?", "answer": "Lima", "correct": i % 2 == 0, "confidence": i / 20} for i in range(20)]
-    write("in.jsonl", [row | ({"confidence": None} if i in lacking else {}) for i, row in enumerate(rows)])
-    assert main(["measure", "in.jsonl", "--methods", "given", "--out", "out.jsonl", "--metrics", "m.json"]) == 0
-    (line,) = (line for line in capfd.readouterr().err.splitlines() if "given: accuracy" in line)
-    assert (says in line) if says else "unread" not in line
-    assert ("brier" in line) == (says != ALL_UNREAD)
-    without_metrics_where_all_are_unread(json.loads(Path("m.json").read_text())["given"], says)
-
-
-@DOORS
 def test_the_stage_counts_the_unread_on_its_screen_and_in_its_files(lacking, says, folder, capfd):
     rows = [stated(f"q{i}", i % 2 == 0, None if i in lacking else i / 20) for i in range(20)]
     head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
