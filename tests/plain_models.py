@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 
 class Plain:
@@ -74,13 +74,15 @@ class Plain:
 
     def written(self, content: str, tokens: int) -> str:
         """Greedy text of at most so many tokens."""
-        reply: list[int] = []
-        while len(reply) < tokens:
-            best = int(self.next_scores(content, reply).argmax())
-            if best == self.tokenizer.eos_token_id:
-                break
-            reply.append(best)
-        return self.tokenizer.decode(reply)
+        return generated(self.model, self.tokenizer, self.prompt(content), tokens, [self.tokenizer.eos_token_id])
+
+
+def generated(model, tokenizer, prompt: list[int], tokens: int, ends) -> str:
+    """The greedy text after a prompt, by transformers' generate."""
+    settings = GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=sorted(ends), pad_token_id=0)
+    ids = torch.tensor([prompt])
+    made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings)
+    return tokenizer.decode(made[0, len(prompt) :], skip_special_tokens=True)
 
 
 def optimized(plain: Plain, loss, steps: int, rate=lambda step: 0.01, decay: float = 0.0) -> list[float]:
@@ -105,18 +107,3 @@ def optimized(plain: Plain, loss, steps: int, rate=lambda step: 0.01, decay: flo
 
 def losses_of(folder) -> list[float]:
     return [entry["loss"] for entry in json.loads(Path(folder, "training_log.json").read_text())]
-
-
-def preference(policy: Plain, reference: Plain, pairs: list[tuple[str, int, int]], beta: float):
-    """DPO's loss by the paper's formula, a mean over pairs of (prompt, chosen percent, rejected percent)."""
-
-    def loss():
-        margins = []
-        for content, better, worse in pairs:
-            with torch.no_grad():
-                better_before, worse_before = (tokens.sum() for tokens in reference.turns(content, [better, worse]))
-            better_now, worse_now = (tokens.sum() for tokens in policy.turns(content, [better, worse]))
-            margins.append(better_now - worse_now - better_before + worse_before)
-        return -torch.nn.functional.logsigmoid(beta * torch.stack(margins)).mean()
-
-    return loss

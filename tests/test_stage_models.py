@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import on_cpu, random_model
-from plain_models import Plain, losses_of, optimized, preference
+from plain_models import Plain, losses_of, optimized
 from safetensors.torch import load_file
 from stages_by_hand import JUDGE, WORDS, asked, greedy, lines, sampled, stage, write
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
@@ -47,23 +47,25 @@ def speed(monkeypatch):
     monkeypatch.setenv("ORCE_SPEED", json.dumps(SPEED))
 
 
+def content_of(question: dict) -> str:
+    return f"Task: {question['question']}"
+
+
 # Stage one
-
-
-def sampling(deep, **more) -> dict:
-    named = NAMED | {"model": on_cpu(path=deep), "engine": "transformers", "shots": None, "seed": 1}
-    return named | {"temperature": 0.8, "top_p": 1.0, "max_tokens": 1} | more
 
 
 @pytest.mark.parametrize("top_p", [1.0, 0.4])
 def test_samples_are_drawn_from_the_nucleus_at_the_temperature_and_greedy_is_the_likeliest(deep, top_p):
+    """The record of a question with its answers: test_stage_files.py."""
     questions = [asked("q0", "ant"), asked("q1", "ant"), asked("q2", "bee")]
     tested = {"test": write("test.jsonl", questions)}
-    stage("sample", sampling(deep, samples=3000, top_p=top_p), prompts=tested, out="samples.jsonl")
+    settings = NAMED | {"model": on_cpu(path=deep), "engine": "transformers", "shots": None, "seed": 1}
+    drawing = settings | {"temperature": 0.8, "top_p": top_p}
+    stage("sample", drawing | {"samples": 3000, "max_tokens": 1}, prompts=tested, out="samples.jsonl")
+    stage("sample", drawing | {"samples": 1, "max_tokens": 3}, prompts=tested, out="longer.jsonl")
     rows, plain = lines("samples.jsonl"), Plain(deep)
-    for row, question in zip(rows, questions, strict=True):
-        content = f"Task: {question['question']}"
-        weights = (plain.next_scores(content) / 0.8).softmax(-1)
+    for row, longer, question in zip(rows, lines("longer.jsonl"), questions, strict=True):
+        weights = (plain.next_scores(content_of(question)) / 0.8).softmax(-1)
         order = weights.argsort(descending=True)
         nucleus = order[: int((weights[order].cumsum(0) < top_p).sum()) + 1]
         share = Counter()
@@ -77,39 +79,19 @@ def test_samples_are_drawn_from_the_nucleus_at_the_temperature_and_greedy_is_the
         assert len(likely) > 3
         for text in likely:
             assert drawn[text] / 3000 == pytest.approx(share[text], abs=4 * math.sqrt(share[text] / 3000))
-        assert row["greedy"]["raw"] == plain.written(content, 1)
+        assert longer["greedy"]["raw"] == plain.written(content_of(question), 3)
     assert rows[0]["raw"] != rows[1]["raw"], "each question has draws of its own"
-
-
-def test_a_record_has_the_answers_in_its_texts_and_whether_they_are_right(deep):
-    plain = Plain(deep)
-    said = plain.written("Task: Say ant.", 3)
-    questions = [asked("q0", "ant", said.strip()), asked("q1", "bee")]
-    files = {"rl": write("rl.jsonl", questions), "test": write("test.jsonl", questions)}
-    stage("sample", sampling(deep, samples=6, max_tokens=3), prompts=files, out="samples.jsonl")
-    rows = lines("samples.jsonl")
-    assert [(row["split"], row["id"]) for row in rows] == [("rl", "q0"), ("rl", "q1"), ("test", "q0"), ("test", "q1")]
-    for row, question in zip(rows, [*questions, *questions], strict=True):
-        answers = [text.strip() or None for text in row["raw"]]
-        assert len(answers) == 6 and row["answers"] == answers
-        assert row["read_by"] == [answer and "task" for answer in answers]
-        assert row["correct"] == [answer in question["reference"] for answer in answers]
-        if row["split"] == "test":
-            text = plain.written(f"Task: {question['question']}", 3)
-            best = greedy(text.strip() or None, text.strip() in question["reference"], text)
-            assert row["greedy"] == best | {"read_by": "task"}
-        else:
-            assert "greedy" not in row
-    assert [row["greedy"]["correct"] for row in rows[2:]] == [True, False]
 
 
 # Likelihoods and states of the answer LLM
 
+
+THOUGHTS = "<think>so</think>"  # before an answer: no part of its likelihood
 TESTED = [
     sampled("q0", "test", ["ant", "bee", "bee", None], [True, False, False, False], greedy("ant", True, "It is ant")),
-    sampled("q1", "test", ["cat", "dog", "Cat", "cat"], [False, True, False, False], greedy("dog", True, "dog")),
+    sampled("q1", "test", ["cat", "dog", "Cat", "cat"], [False, True, False, False], greedy("dog", True, f"{THOUGHTS}dog")),
     sampled("q2", "test", [None, None, "elk", "fox"], [False] * 4, greedy(None, False, "")),
-]
+]  # fmt: skip
 QUESTIONS = [asked("q0", "ant"), asked("q1", "dog"), asked("q2", "gnu")]
 TRUE_OR_FALSE = (
     "Question: {question}\n\nHere are some brainstormed ideas:\n{ideas}\n\nPossible answer: {answer}\n\n"
@@ -117,55 +99,39 @@ TRUE_OR_FALSE = (
 )
 
 
-def read_likelihoods(deep, of: str, tested=TESTED) -> list[dict]:
-    prompts = write("test.jsonl", QUESTIONS[: len(tested)])
-    samples = write("samples.jsonl", tested)
-    settings = NAMED | {"model": on_cpu(path=deep), "shots": None, "scored": of}
-    stage("likelihoods", settings, prompts=prompts, samples=samples, out=f"{of}.jsonl")
-    return lines(f"{of}.jsonl")
-
-
-def test_likelihoods_are_of_the_greedy_reply_and_p_true_of_the_letter_a_after_the_samples_as_ideas(deep):
+@pytest.mark.parametrize("at_once", [reading.TOKENS, 3])
+def test_likelihoods_are_of_each_reply_and_p_true_of_the_letter_a_after_the_samples_as_ideas(
+    deep, at_once, monkeypatch
+):
+    """All tokens computed together, and in parts that are shorter than a text."""
+    monkeypatch.setattr(reading, "TOKENS", at_once)
+    settings = NAMED | {"model": on_cpu(path=deep), "shots": None}
+    read = {"prompts": write("test.jsonl", QUESTIONS), "samples": write("samples.jsonl", TESTED)}
+    for scored in ("greedy", "samples"):
+        stage("likelihoods", settings | {"scored": scored}, **read, out=f"{scored}.jsonl")
     plain = Plain(deep)
     ideas = ["<bee>\n<ant>", "<cat>\n<dog>\n<Cat>", "<elk>\n<fox>"]  # each once, the frequent ones first
-    for row, record, question, listed in zip(read_likelihoods(deep, "greedy"), TESTED, QUESTIONS, ideas, strict=True):
-        reply = plain.ids(record["greedy"]["raw"])
-        (own,) = plain.logprobs(f"Task: {question['question']}", [reply])
-        shown = f"<{record['greedy']['answer']}>" if record["greedy"]["answer"] else "(none)"
+    given = zip(lines("greedy.jsonl"), lines("samples.jsonl"), TESTED, QUESTIONS, ideas, strict=True)
+    for row, samples, record, question, listed in given:
+        best = record["greedy"]
+        texts = [plain.ids(text) for text in (best["raw"], *record["raw"])]
+        own, *others = (tokens.tolist() for tokens in plain.logprobs(content_of(question), texts))
+        thoughts = plain.ids(THOUGHTS) if THOUGHTS in best["raw"] else []
+        shown = f"<{best['answer']}>" if best["answer"] else "(none)"
         content = TRUE_OR_FALSE.format(question=question["question"], ideas=listed, answer=shown)
         letters = plain.logprobs(content, [plain.ids("A"), plain.ids("B")])
         true, false = (tokens.double().sum().exp().item() for tokens in letters)
         assert row == {
-            "id": record["id"], "logprobs": pytest.approx(own.tolist(), abs=1e-4),
+            "id": record["id"], "logprobs": pytest.approx(own[len(thoughts):], abs=1e-4),
             "p_true": pytest.approx(true / (true + false), abs=1e-5), "p_true_mass": pytest.approx(true + false, rel=1e-3),
         }  # fmt: skip
         assert abs(row["p_true"] - 0.5) > 0.01, "told from its opposite"
-
-
-def test_the_thoughts_before_an_answer_have_no_part_in_its_likelihood(deep):
-    reply = greedy("ant", True, "<think>so</think>ant")
-    (row,) = read_likelihoods(deep, "greedy", [sampled("q0", "test", ["ant"], [True], reply)])
-    plain = Plain(deep)
-    (whole,) = plain.logprobs("Task: Say ant.", [plain.ids(reply["raw"])])
-    thoughts = len(plain.ids("<think>so</think>"))
-    assert row["logprobs"] == pytest.approx(whole[thoughts:].tolist(), abs=1e-4)
-
-
-@pytest.mark.parametrize("at_once", [reading.TOKENS, 3])
-def test_the_log_probabilities_of_samples_are_those_of_each_text(deep, at_once, monkeypatch):
-    """All tokens computed together, and in parts that are shorter than a text."""
-    monkeypatch.setattr(reading, "TOKENS", at_once)
-    plain = Plain(deep)
-    for row, record, question in zip(read_likelihoods(deep, "samples"), TESTED, QUESTIONS, strict=True):
-        texts = [plain.ids(text) for text in record["raw"]]
-        own = plain.logprobs(f"Task: {question['question']}", texts)
-        near = [pytest.approx(tokens.tolist(), abs=1e-4) for tokens in own]
-        assert row == {"id": record["id"], "sample_logprobs": near}
+        assert samples == {"id": record["id"], "sample_logprobs": [pytest.approx(one, abs=1e-4) for one in others]}
 
 
 SURROGATE = (
     "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
-    "n0,sft,1,4,0.25,bee,0\n"
+    "n0,sft,23,40,0.575,bee,0\n"
     "n1,sft,3,4,0.75,cat,1\n"
     "n2,rl,2,4,0.5,dog,1\n"
     "n3,rl,0,4,0.0,,0\n"
@@ -178,21 +144,17 @@ TRAINING = {
     "rl": [asked("n2", "dog"), asked("n3", "newt"), asked("n4", "elk")],
 }
 SHOWN = [  # what the confidence LLM reads: the realised answers, in the files' order, with kappa and whether they are right
-    (JUDGE.format(question="Say ant.", answer="<bee>"), 0.25, False),
-    (JUDGE.format(question="Say cat.", answer="<cat>"), 0.75, True),
-    (JUDGE.format(question="Say dog.", answer="<dog>"), 0.5, True),
-    (JUDGE.format(question="Say newt.", answer="(none)"), 0.0, False),
-    (JUDGE.format(question="Say elk.", answer="<elk>"), 1.0, True),
-]
+    (JUDGE.format(question=f"Say {word}.", answer=answer), kappa, right)
+    for word, answer, kappa, right in (
+        ("ant", "<bee>", 0.575, False), ("cat", "<cat>", 0.75, True), ("dog", "<dog>", 0.5, True),
+        ("newt", "(none)", 0.0, False), ("elk", "<elk>", 1.0, True),
+    )
+]  # fmt: skip
 
 
 def training_files(*splits: str) -> dict:
     Path("surrogate.csv").write_text(SURROGATE)
     return {"surrogate": "surrogate.csv", "prompts": {name: write(f"{name}.jsonl", TRAINING[name]) for name in splits}}
-
-
-def unpacked(layers: list[str]) -> np.ndarray:
-    return np.stack([np.frombuffer(base64.b64decode(layer), "<f2") for layer in layers]).astype(float)
 
 
 def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_the_greedy_answer(deep):
@@ -205,31 +167,30 @@ def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_th
     rows = "".join(f"{name},test,1,4,0.25,x,1\n" for name in ("q1", "q2"))
     Path("surrogate.csv").write_text(SURROGATE + rows)
     files = {"sft": write("sft.jsonl", TRAINING["sft"]), "test": write("test.jsonl", QUESTIONS)}
-    replies = ["bee 1", "cat 3", "It is ant", "dog", ""]  # of a realised answer the first reply that has it
-    plain = Plain(deep)
-
-    def expected(content: str, reply: str) -> np.ndarray:
-        ids = plain.prompt(content) + plain.ids(reply)
-        with torch.no_grad():
-            hidden = plain.model(torch.tensor([ids]), output_hidden_states=True).hidden_states
-        return np.stack([hidden[layer][0, -1].numpy() for layer in (1, 2)])
-
-    def near(state, own) -> bool:
-        return np.abs(unpacked(state) - own).max() < 2e-3 * np.abs(own).max()
-
     settings = NAMED | {"model": on_cpu(path=deep), "shots": None, "depths": [0.3, 0.7]}
     given = {"prompts": files, "samples": write("samples.jsonl", records), "surrogate": "surrogate.csv"}
-    stage("states", settings | {"model_read": "answers"}, **given, out="answers.jsonl")
+    for of in ("answers", "judge"):
+        stage("states", settings | {"model_read": of}, **given, out=f"{of}.jsonl")
+    plain = Plain(deep)
+
+    def near(state: list[str], content: str, reply: str = "") -> bool:
+        found = np.stack([np.frombuffer(base64.b64decode(layer), "<f2") for layer in state]).astype(float)
+        with torch.no_grad():
+            ids = torch.tensor([plain.prompt(content) + plain.ids(reply)])
+            hidden = plain.model(ids, output_hidden_states=True).hidden_states
+        own = np.stack([hidden[layer][0, -1].numpy() for layer in (1, 2)])
+        return np.abs(found - own).max() < 2e-3 * np.abs(own).max()
+
     found = lines("answers.jsonl")
     read = [("sft", "n0"), ("sft", "n1"), ("test", "q0"), ("test", "q1"), ("test", "q2")]
     assert [(row["split"], row["id"]) for row in found] == read
-    for row, question, reply in zip(found, TRAINING["sft"] + QUESTIONS, replies, strict=True):
-        content = f"Task: {question['question']}"
-        assert near(row["question"], expected(content, "")) and near(row["answer"], expected(content, reply))
-    stage("states", settings | {"model_read": "judge"}, **given, out="judge.jsonl")
+    replies = ["bee 1", "cat 3", "It is ant", f"{THOUGHTS}dog", ""]  # of a realised answer the first reply that has it
     answers = ["<bee>", "<cat>", "<ant>", "<dog>", "(none)"]
-    for row, question, answer in zip(lines("judge.jsonl"), TRAINING["sft"] + QUESTIONS, answers, strict=True):
-        assert near(row["judge"], expected(JUDGE.format(question=question["question"], answer=answer), ""))
+    questions = TRAINING["sft"] + QUESTIONS
+    for row, judged, *said in zip(found, lines("judge.jsonl"), questions, replies, answers, strict=True):
+        question, reply, answer = said
+        assert near(row["question"], content_of(question)) and near(row["answer"], content_of(question), reply)
+        assert near(judged["judge"], JUDGE.format(question=question["question"], answer=answer))
 
 
 # The trainings, beside a plain loop
@@ -257,7 +218,7 @@ def pair_of_models(deep, method: str = "lora") -> tuple[Plain, Plain]:
 
 
 def warm_start(deep, out: str = "sft", method: str = "lora", **stage_settings) -> None:
-    settings = training(deep, method, target="kappa", **{"batch_size": 5} | stage_settings)
+    settings = training(deep, method, **{"target": "kappa", "batch_size": 5} | stage_settings)
     stage("sft", settings, **training_files("sft", "rl"), out=out)
 
 
@@ -274,9 +235,13 @@ def same_weights(folder, plain: Plain, before: Plain) -> None:
     assert len(saved) == sum(weight.requires_grad for weight in found.values())
 
 
-@pytest.mark.parametrize(("method", "tokens"), [("lora", 60), ("lora", 130), ("full", 130)])
+@pytest.mark.parametrize(("method", "tokens", "target", "percents"), [
+    ("lora", 60, "kappa", [58, 75, 50, 0, 100]),
+    ("lora", 130, "kappa", [58, 75, 50, 0, 100]),
+    ("full", 130, "reversed", [43, 25, 50, 100, 0]),
+])  # fmt: skip
 def test_the_warm_start_is_adamw_on_the_statements_of_kappa_with_warm_up_schedule_and_decay(
-    deep, method, tokens, monkeypatch
+    deep, method, tokens, target, percents, monkeypatch
 ):
     """Six steps of all five pairs, the first three of them warm-up; `tokens` of a micro-batch.
 
@@ -284,12 +249,12 @@ def test_the_warm_start_is_adamw_on_the_statements_of_kappa_with_warm_up_schedul
     """
     monkeypatch.setenv("ORCE_SPEED", json.dumps(SPEED | {"training": {"micro_batch_tokens": tokens}}))
     schedule = {"warmup_ratio": 0.5, "scheduler": "cosine", "weight_decay": 0.3}
-    warm_start(deep, method=method, epochs=6, **schedule)
+    warm_start(deep, method=method, epochs=6, target=target, **schedule)
     plain, before = pair_of_models(deep, method)
 
     def loss():
-        stated = [plain.turns(content, [math.floor(100 * kappa + 0.5)])[0] for content, kappa, _ in SHOWN]
-        assert [len(tokens) for tokens in stated] == [6, 6, 6, 4, 4]
+        stated = [plain.turns(shown[0], [percent])[0] for shown, percent in zip(SHOWN, percents, strict=True)]
+        assert sorted(map(len, stated)) == [4, 4, 6, 6, 6]
         return -torch.cat(stated).mean()
 
     factors = [0, 1 / 3, 2 / 3, 1, 0.75, 0.25]  # of the highest rate
@@ -307,16 +272,15 @@ def test_an_epoch_has_each_example_once_in_steps_of_the_batch_size(deep):
     assert [entry["epoch"] for entry in log] == pytest.approx([1 / 3, 2 / 3, 1, 4 / 3, 5 / 3, 2])
 
 
-def pair(number: int, better: int, worse: int) -> dict:
-    turns = {
-        side: [{"role": "assistant", "content": f"Confidence: {percent}"}]
-        for side, percent in (("chosen", better), ("rejected", worse))
-    }
-    return {"id": f"p{number}", "prompt": [{"role": "user", "content": SHOWN[number][0]}]} | turns
+def stating(percent: int) -> list[dict]:
+    return [{"role": "assistant", "content": f"Confidence: {percent}"}]
 
 
-PAIRS = [(0, 20, 85), (1, 70, 5), (2, 50, 100), (3, 1, 60)]
-COMPARED = [(SHOWN[number][0], better, worse) for number, better, worse in PAIRS]
+COMPARED = [(SHOWN[i][0], *both) for i, both in enumerate([(20, 85), (70, 5), (50, 100), (1, 60)])]
+PAIRS = [
+    {"id": "p", "prompt": [{"role": "user", "content": content}], "chosen": stating(better), "rejected": stating(worse)}
+    for content, better, worse in COMPARED
+]
 
 
 @pytest.fixture(scope="module")
@@ -334,19 +298,60 @@ def trained(deep, tmp_path_factory) -> dict[str, Path]:
 @pytest.mark.parametrize("start", ["sft", "round"])
 def test_dpo_goes_on_from_its_start_and_its_reference_is_the_warm_start(deep, trained, start):
     settings = training(deep, epochs=3, batch_size=4, beta=0.7)
-    pairs = write("pairs.jsonl", [pair(*one) for one in PAIRS])
+    pairs = write("pairs.jsonl", PAIRS)
     later = {} if start == "sft" else {"start": trained[start]}
     stage("dpo", settings, pairs=pairs, sft=trained["sft"], **later, out="dpo")
     plain, before = Plain(deep, trained[start], trained=True), Plain(deep, trained[start])
-    expected = optimized(plain, preference(plain, Plain(deep, trained["sft"]), COMPARED, 0.7), 3)
+    reference = Plain(deep, trained["sft"])
+
+    def loss():
+        margins = []
+        for content, better, worse in COMPARED:
+            with torch.no_grad():
+                better_before, worse_before = (tokens.sum() for tokens in reference.turns(content, [better, worse]))
+            better_now, worse_now = (tokens.sum() for tokens in plain.turns(content, [better, worse]))
+            margins.append(better_now - worse_now - better_before + worse_before)
+        return -torch.nn.functional.logsigmoid(0.7 * torch.stack(margins)).mean()
+
+    expected = optimized(plain, loss, 3)
     assert losses_of("dpo") == pytest.approx(expected, abs=1e-4)
     same_weights("dpo", plain, before)
-    log = json.loads(Path("dpo/training_log.json").read_text())
-    apart = (expected[0] - math.log(2), log[0]["rewards/margins"])
-    if start == "sft":
-        assert apart == pytest.approx((0, 0), abs=1e-6), "the policy starts at its reference"
-    else:
-        assert min(map(abs, apart)) > 1e-3, "the policy does not start at its reference"
+    first, *_ = json.loads(Path("dpo/training_log.json").read_text())
+    for apart in (expected[0] - math.log(2), first["rewards/margins"]):
+        assert abs(apart) < 1e-6 if start == "sft" else abs(apart) > 1e-3, "the policy starts at the reference or not"
+
+
+@pytest.mark.parametrize(("dtype", "near", "other"), [("float32", 1e-4, 0.01), ("bfloat16", 1e-3, 2.0)])
+def test_the_reference_of_the_pairs_is_the_live_one_or_refused(deep, trained, capfd, dtype, near, other):
+    """In bfloat16 that of a reader differs from training's: of such pairs a training computes it anew."""
+    model, read = {"model": on_cpu(path=deep) | {"dtype": dtype}}, training_files("rl")
+    drawing = NAMED | model | {"candidates": 9, "temperature": 4.0, "seed": 1}
+    kept = {} if dtype == "float32" else {"keep_reference": True}
+    stage("candidates", drawing, **read, **kept, weights=trained["sft"], out="candidates.jsonl")
+    how = {"reward": "sayself", "module": "sayself", "reference": "stated", "leave_one_out": False, "seed": 1}
+    drawn = {"candidates": "candidates.jsonl", "out": "pairs.jsonl", "manifest": "pairs.manifest.json"}
+    stage("pairs", NAMED | how, **read, **drawn, from_reference=True)
+    pairs, losses = lines("pairs.jsonl"), {}
+    given = {
+        "kept": pairs,
+        "live": [{key: value for key, value in pair.items() if not key.startswith("ref_")} for pair in pairs],
+        "read": [pair | {"ref_chosen_logps": pair["ref_chosen_logps"] + 0.1} for pair in pairs],
+        "other": [pair | {"ref_chosen_logps": pair["ref_chosen_logps"] + other} for pair in pairs],
+    }
+    settings = training(deep, epochs=3, batch_size=4, beta=0.7) | model
+    for name in ("kept", "live", "read") if dtype == "bfloat16" else ("kept", "live"):
+        stage("dpo", settings, pairs=write(f"{name}.jsonl", given[name]), sft=trained["sft"], out=name)
+        said, losses[name] = capfd.readouterr().err, losses_of(name)
+        assert ("x reference] 3/3" in said) == (name != "kept")
+        assert ("x check of the reference] 3/3" in said) == (name != "live")
+    assert losses["kept"][0] == pytest.approx(math.log(2), abs=5e-5), "it starts at the reference"
+    assert (
+        losses["kept"] == pytest.approx(losses["live"], abs=near)
+        and losses.get("read", losses["live"]) == losses["live"]
+    )
+    with pytest.raises(AssertionError):
+        stage("dpo", settings, pairs=write("other.jsonl", given["other"]), sft=trained["sft"], out="other")
+    assert re.search("ref_chosen_logps .* were sampled from other weights", capfd.readouterr().err)
 
 
 def test_conftuner_is_taught_the_brier_score_of_its_values_and_their_form(deep):
@@ -377,13 +382,11 @@ def test_conftuner_is_taught_the_brier_score_of_its_values_and_their_form(deep):
 
 
 OWN = """
-import json
+import json, pathlib
 LABEL, KIND, SETTINGS, TRAINED_ON = "Mine", "stated", {"strength": 2}, ("rl",)
 def train(pairs, settings, out):
-    out = __import__("pathlib").Path(out)
-    out.mkdir()
-    (out / "got.json").write_text(json.dumps({"pairs": pairs, "stage": settings["stage"], "seed": settings["seed"]}))
-    (out / "manifest.json").write_text("{}")
+    pathlib.Path(out).mkdir()
+    pathlib.Path(out, "manifest.json").write_text(json.dumps({"pairs": pairs, "settings": settings}))
 """
 
 
@@ -391,14 +394,12 @@ def test_a_method_of_ones_own_gets_the_realised_pairs_and_its_settings(deep):
     Path("mine.py").write_text(OWN)
     settings = training(deep, epochs=1, strength=5) | {"method": "mine", "module": "mine.py"}
     stage("train", settings, **training_files("rl"), out="mine")
-    assert json.loads(Path("mine/got.json").read_text()) == {
-        "pairs": [
-            {"id": name, "prompt": [{"role": "user", "content": content}], "kappa": kappa, "correct": correct}
-            for name, (content, kappa, correct) in zip(("n2", "n3", "n4"), SHOWN[2:], strict=True)
-        ],
-        "stage": STAGE | {"epochs": 1, "strength": 5},
-        "seed": 11,
-    }
+    got = json.loads(Path("mine/manifest.json").read_text())
+    assert got["pairs"] == [
+        {"id": name, "prompt": [{"role": "user", "content": content}], "kappa": kappa, "correct": correct}
+        for name, (content, kappa, correct) in zip(("n2", "n3", "n4"), SHOWN[2:], strict=True)
+    ]
+    assert got["settings"]["stage"] == STAGE | {"epochs": 1, "strength": 5} and got["settings"]["seed"] == 11
 
 
 # What the confidence LLM says
@@ -407,20 +408,16 @@ def test_a_method_of_ones_own_gets_the_realised_pairs_and_its_settings(deep):
 def constrained(plain: Plain, content: str) -> int:
     """The value that greedy decoding states where only the tokens of a value, or its end, may follow."""
     end = plain.tokenizer.eos_token_id
-    values = {percent: [*plain.ids(f"Confidence: {percent}"), end] for percent in range(101)}
+    values = [[*plain.ids(f"Confidence: {percent}"), end] for percent in range(101)]
     done: list[int] = []
-    while True:
-        going = [ids for ids in values.values() if ids[: len(done)] == done and ids != done]
-        following = sorted({ids[len(done)] for ids in going})
-        if not following:
-            return next(percent for percent, ids in values.items() if ids == done)
+    while done not in values:
+        following = {ids[len(done)] for ids in values if ids[: len(done)] == done}
         scores = plain.next_scores(content, done).softmax(-1)
-        digits = [token for token in following if token != end]
-        # Whatever is no digit that goes on ends the value.
-        share = {token: scores[token].item() for token in digits}
-        if len(digits) < len(following):
+        share = {token: scores[token].item() for token in following - {end}}
+        if end in following:  # whatever is no digit that goes on ends the value
             share[end] = 1 - sum(share.values())
         done.append(max(share, key=share.__getitem__))
+    return values.index(done)
 
 
 @pytest.mark.parametrize("which", ["untrained", "trained"])
