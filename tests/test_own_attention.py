@@ -4,14 +4,13 @@ import numpy as np
 import peft
 import pytest
 import small_matrix
-import torch
 import transformers
-from conftest import training_settings
+from conftest import on_cpu, training_settings
 from dry_run import make
+from plain_models import generated, losses_of
 from snakemake.utils import update_config
 from test_paper_families import plain_values
-from test_training import PAIRS, SFT_EXAMPLES, prompt
-from test_trl_trainer import log_of
+from test_training import prompt, run
 
 from orce.artefacts import files
 from orce.errors import BadInput
@@ -19,7 +18,6 @@ from orce.judge import reader
 from orce.judge.reader import PlainReader, TransformersReader, reader_of
 from orce.llm import language_model
 from orce.llm.chat import prompt_ids
-from orce.training import dpo, sft, tokenized_brier
 
 pytestmark = pytest.mark.slow
 LINEAR = {  # some of the linear layers of each family
@@ -51,41 +49,36 @@ def own(request, tiny, shared) -> str:
     return str(shared(f"own-{request.param}", lambda folder: small_model(request.param, folder, tokenizer)))
 
 
-@pytest.fixture
-def settings(own):
-    model = {"source": {"path": own}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    family = own.rpartition("-")[2]
-    return training_settings(model, {"target_modules": LINEAR[family]}, {"trainer": "trl"}, learning_rate=2e-2)
-
-
-def test_it_is_trained_by_trl_and_read_as_plain_passes_read_it(own, settings, tmp_path):
-    warm, aligned = tmp_path / "sft", tmp_path / "dpo"
-    sft.train(SFT_EXAMPLES, settings, warm)
-    dpo.train(PAIRS, settings, warm, warm, aligned)
-    first, *_, last = log_of(warm)
-    assert last["loss"] < 0.9 * first["loss"]
-    start, *_, end = log_of(aligned)
-    assert start["loss"] == pytest.approx(np.log(2), abs=1e-4), "the reference is where the policy starts"
-    assert end["loss"] < start["loss"]
-    judge = reader_of(language_model.load(settings["model"], str(aligned)))
+def test_it_is_trained_by_trl_alone_and_read_as_plain_passes_read_it(own, tmp_path):
+    """A packed training ends with what to set instead."""
+    layers = {"target_modules": LINEAR[own.rpartition("-")[2]]}
+    packed, settings = (
+        training_settings(on_cpu(path=own), layers, how, learning_rate=2e-2) for how in ({}, {"trainer": "trl"})
+    )
+    refusal = "has its own implementation of attention; set training.trainer: trl for SFT and DPO, and train no other"
+    for which in ("sft", "conftuner"):
+        with pytest.raises(BadInput, match=refusal):
+            run(which, packed, tmp_path)
+    run("sft", settings, tmp_path)
+    run("dpo", settings, tmp_path, tmp_path / "sft")
+    warm, aligned = (losses_of(tmp_path / which) for which in ("sft", "dpo"))
+    assert warm[-1] < 0.9 * warm[0]
+    assert aligned[0] == pytest.approx(np.log(2), abs=1e-4), "the reference is where the policy starts"
+    assert aligned[-1] < aligned[0]
+    judge = reader_of(language_model.load(settings["model"], str(tmp_path / "dpo")))
     assert isinstance(judge, PlainReader)
     bare = transformers.AutoModelForCausalLM.from_pretrained(own, dtype="float32")
-    model = peft.PeftModel.from_pretrained(bare, aligned).eval()
-    written = transformers.GenerationConfig(
-        max_new_tokens=reader.STATEMENT_TOKENS, do_sample=False, eos_token_id=sorted(judge.lm.ends), pad_token_id=0
-    )
+    model = peft.PeftModel.from_pretrained(bare, tmp_path / "dpo").eval()
     for messages in (prompt(3), prompt(8)):
         (reading,) = judge.read([messages])
         ids = prompt_ids(judge.lm.tokenizer, messages)
         np.testing.assert_allclose(reading.logprobs, plain_values(model, judge.lm.tokenizer, ids), atol=1e-3)
-        given = torch.tensor([ids])
-        made = model.generate(input_ids=given, attention_mask=torch.ones_like(given), generation_config=written)
-        assert judge.lm.tokenizer.decode(made[0, len(ids) :], skip_special_tokens=True) == reading.text
+        assert reading.text == generated(model, judge.lm.tokenizer, ids, reader.STATEMENT_TOKENS, judge.lm.ends)
 
 
 def test_plain_passes_read_what_the_tree_of_statements_reads(tiny, monkeypatch):
     monkeypatch.setattr(reader, "FIRST", 101)
-    lm = language_model.load({"source": {"path": tiny}, "dtype": "float32", "device": "cpu"})
+    lm = language_model.load(on_cpu(path=tiny))
     asked = [prompt(i) for i in range(6)]
     drawn = {"sample": lambda i, logprobs: [int(logprobs.argmax()), i]}
     packed, plain = (kind(lm, 300).read(asked, **drawn) for kind in (TransformersReader, PlainReader))
@@ -93,16 +86,6 @@ def test_plain_passes_read_what_the_tree_of_statements_reads(tiny, monkeypatch):
         assert (one.text, one.greedy, one.sampled) == (other.text, other.greedy, other.sampled)
         np.testing.assert_allclose(one.logprobs, other.logprobs, atol=1e-3)
         np.testing.assert_allclose(one.sampled_logprobs, other.sampled_logprobs, atol=1e-3)
-
-
-@pytest.mark.parametrize("own", ["BLOOM"], indirect=True)
-def test_a_packed_training_of_it_ends_with_what_to_set_instead(settings, tmp_path):
-    del settings["training"]["trainer"]
-    refusal = "has its own implementation of attention; set training.trainer: trl for SFT and DPO, and train no other"
-    with pytest.raises(BadInput, match=refusal):
-        sft.train(SFT_EXAMPLES, settings, tmp_path / "sft")
-    with pytest.raises(BadInput, match=refusal):
-        tokenized_brier.train([{"prompt": prompt(1), "correct": True}], settings, tmp_path / "conftuner")
 
 
 @pytest.mark.parametrize("own", ["BLOOM"], indirect=True)

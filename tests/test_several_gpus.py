@@ -1,10 +1,8 @@
-"""Several GPUs: every program beside the workflow takes one; trainings of several processes, which gloo
-does on the CPU."""
+"""Several GPUs: every program beside the workflow takes one; trainings of several processes, which gloo does on the CPU."""
 
 import contextlib
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import types
@@ -16,10 +14,10 @@ import finished_run
 import pytest
 import torch
 import transformers
-import two_processes
 from accelerate import dispatch_model
-from conftest import ROOT, training_settings
+from conftest import ROOT, on_cpu, program, training_settings
 from safetensors.torch import load_file
+from test_training import turn
 from tools.gpu_check import Ended, apart
 
 import orce
@@ -27,7 +25,6 @@ from orce.__main__ import main
 from orce.errors import BadInput
 from orce.judge.reader import TransformersReader
 from orce.llm import language_model
-from orce.llm.chat import statement
 from orce.settings.stage import parse_training_job
 from orce.training import common
 
@@ -77,47 +74,38 @@ def test_shared_weights_are_refused(model_settings, monkeypatch, variable):
         common.trainable(parse_training_job(training_settings(model_settings)), None)
 
 
-def turn(percent):
-    return [{"role": "assistant", "content": statement(percent)}]
-
-
 @pytest.fixture(scope="module")
 def runs(tiny, tmp_path_factory):
     """Folder with every kind of training, in one process and in two that share each batch."""
     folder = tmp_path_factory.mktemp("runs")
-    prompts = [[{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}] for i in range(16)]
-    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu", "template_kwargs": {}}
-    settings = training_settings(model, {"last_layers": 1}, {"checkpointing": True, "save_steps": 100}, batch_size=8)
-    task = {
-        "examples": [{"prompt": prompt, "percent": 12 + 5 * i} for i, prompt in enumerate(prompts)],
-        "pairs": [
-            {"id": str(i), "prompt": one, "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)}
-            for i, one in enumerate(prompts)
-        ],
-    }
-    (folder / "one").mkdir(), (folder / "two").mkdir()
-    with open(folder / "one" / "said.txt", "w") as said, contextlib.redirect_stderr(said):
-        two_processes.main(task | {"settings": settings}, folder / "one")
-    (folder / "task.json").write_text(json.dumps(task | {"settings": settings}))
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    script = [str(ROOT / "tests" / "two_processes.py"), str(folder / "task.json"), str(folder / "two")]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    environment |= {"ORCE_SPEED": json.dumps({"training": {"micro_batch_tokens": 60}})}  # of several parts a step
-    with open(folder / "two" / "said.txt", "w") as said:
-        subprocess.run([*launch, *script], check=True, env=environment, stderr=said)
+    more = {"batch_size": 8, "rank_weight": 1.0, "answers": 8}
+    how = {"checkpointing": True, "save_steps": 100}
+    settings = training_settings(on_cpu(path=tiny), {"last_layers": 1}, how, **more)
+    examples, pairs = [], []
+    for i, percent in enumerate(range(12, 92, 5)):
+        asked = {"prompt": [{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}]}
+        examples.append(asked | {"percent": percent, "kappa": percent / 100, "correct": percent > 50})
+        pairs.append(asked | {"id": str(i), "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)})
+    (folder / "task.json").write_text(json.dumps([examples, pairs, settings]))
+    two = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for name, launch, tokens in (("one", [], 4096), ("two", two, 60)):  # several parts a step
+        speed = json.dumps({"training": {"micro_batch_tokens": tokens}})
+        script = [ROOT / "tests" / "two_processes.py", folder / "task.json", folder / name]
+        done = program(sys.executable, *launch, *script, check=True, ORCE_SPEED=speed)
+        (folder / f"{name}.txt").write_text(done.stderr)
     return folder
 
 
 @pytest.mark.slow
 def test_a_killed_training_of_two_processes_resumes_from_its_last_checkpoint(runs):
     for run in ("one", "two"):
-        assert "checkpoint-2" in (runs / run / "said.txt").read_text()
+        assert "checkpoint-2" in (runs / f"{run}.txt").read_text()
         straight, again = (load_file(runs / run / name / "adapter_model.safetensors") for name in ("sft", "again"))
         assert all(torch.equal(straight[name], again[name]) for name in straight)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner", "full", "again"])
+@pytest.mark.parametrize("which", ["sft", "dpo", "conftuner", "ordered", "full", "trl", "again"])
 def test_two_processes_train_as_one(runs, which):
     logs = [json.loads((runs / name / which / "training_log.json").read_text()) for name in ("one", "two")]
     assert [entry["loss"] for entry in logs[1]] == pytest.approx([entry["loss"] for entry in logs[0]], rel=1e-4)
@@ -129,39 +117,28 @@ def test_two_processes_train_as_one(runs, which):
     assert one.keys() == two.keys()
     for key, weight in one.items():
         assert (weight - two[key]).norm() <= 1e-3 * weight.norm(), key
-    source = json.loads((runs / "two" / which / "manifest.json").read_text())["settings"]["model"]
-    lm = language_model.load(source, str(runs / "two" / which))
-    assert all(torch.isfinite(weight).all() for weight in lm.model.parameters())
 
 
 JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
-DOORS = {
-    "measure": lambda tiny: main(["measure", "asked.jsonl", "--judge", JUDGE, "--out", "out.jsonl"]),
-    "orce.judge.judge": lambda tiny: orce.load_judge(JUDGE),
-    "orce.confidence": lambda tiny: orce.confidence(tiny, [QUESTION]),
-    "orce.confidence, vllm": lambda tiny: orce.confidence(tiny, [QUESTION], engine="vllm"),
-}
 
 
 class Loading(Exception):
     """A model was about to be loaded."""
 
 
-def on_four_gpus(door, tiny, folder, **started) -> None:
-    """Call a door in a process that has four GPUs as far as torch's counts go; `seen` gets what each model would get.
+def on_four_gpus(door, tiny, folder, **started) -> set[str]:
+    """What each model would get that a door loads in a process that has four GPUs as far as torch's counts go.
 
     started: of torch.cuda, where CUDA is in use already.
     """
-
-    whole = transformers.AutoModelForCausalLM.from_pretrained
+    whole, seen = transformers.AutoModelForCausalLM.from_pretrained, set()
 
     def load(*arguments, device_map=None, tensor_parallel_size=1, **more):
         if device_map == "meta":  # a check of its names, which reads no weights
             return whole(*arguments, device_map=device_map, **more)
-        with open(folder / "seen", "a") as seen:
-            devices = os.environ["CUDA_VISIBLE_DEVICES"]
-            print(devices, torch.cuda.device_count(), device_map, tensor_parallel_size, file=seen)
+        visible = os.environ["CUDA_VISIBLE_DEVICES"]
+        seen.add(f"{visible} {torch.cuda.device_count()} {device_map} {tensor_parallel_size}")
         raise Loading
 
     environment = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ORCE_SPEED": "{}"}
@@ -178,46 +155,46 @@ def on_four_gpus(door, tiny, folder, **started) -> None:
         contextlib.suppress(Loading, SystemExit),
     ):
         door(tiny)
+    return seen
 
 
 @pytest.fixture(scope="module")
 def place(tiny, tmp_path_factory):
-    """A folder with the demo's judge, and a configuration of the tiny model."""
+    """A folder with the demo's judge."""
     folder = finished_run.demo(tmp_path_factory.mktemp("doors"), tiny)
-    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
-    model = f"models: {{llama3-8b: {{source: {{path: {tiny}, hub: null, revision: null}}}}}}"
-    (folder / "over.yaml").write_text(f"{model}\ntables: {{mmlu: {{models: [llama3-8b]}}}}\npaper_tables: [mmlu]\n")
     (folder / "asked.jsonl").write_text(json.dumps({"question": QUESTION, "answer": "Doha"}) + "\n")
     return folder
-
-
-def got(door, tiny, place, **started) -> set[str]:
-    """What the models of a door would get."""
-    (place / "seen").unlink(missing_ok=True)
-    apart(lambda: on_four_gpus(door, tiny, place, **started))
-    return set((place / "seen").read_text().splitlines())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", DOORS)
-def test_a_program_beside_the_workflow_takes_one_gpu_of_four(name, tiny, place):
-    assert got(DOORS[name], tiny, place) == {"0 1 None 1"}
-
-
-@pytest.mark.slow
-def test_a_device_that_is_named_is_kept(tiny, place):
-    """`cuda` is all of them, over which a model is spread that one GPU cannot hold."""
-    assert got(lambda tiny: orce.load_judge(JUDGE, device="cuda"), tiny, place) == {"0,1,2,3 4 balanced 1"}
 
 
 def in_use(gpu: int) -> dict:
     return {"is_initialized": lambda: True, "current_device": lambda: gpu}
 
 
+def by_vllm(tiny):
+    return orce.confidence(tiny, [QUESTION], engine="vllm")
+
+
+# Doors, what is started before, and what each model would get: devices, their number, device_map, tensor_parallel_size.
+DOORS = {
+    "measure": (lambda tiny: main(["measure", "asked.jsonl", "--judge", JUDGE, "--out", "out.jsonl"]), {}, "0 1 None 1"),
+    "load_judge": (lambda tiny: orce.load_judge(JUDGE), {}, "0 1 None 1"),
+    "confidence": (lambda tiny: orce.confidence(tiny, [QUESTION]), {}, "0 1 None 1"),
+    "vllm": (by_vllm, {}, "0 1 None 1"),
+    # A model that one GPU cannot hold is spread over all of them.
+    "cuda": (lambda tiny: orce.load_judge(JUDGE, device="cuda"), {}, "0,1,2,3 4 balanced 1"),
+    # The devices are fixed then: a lease would change nothing.
+    "vllm in use": (by_vllm, in_use(0), "0,1,2,3 4 None 1"),
+}  # fmt: skip
+
+
 @pytest.mark.slow
-def test_vllm_takes_the_one_gpu_that_the_program_uses_already_or_refuses(tiny, place):
-    """Its devices are fixed then: a lease would change nothing, and vllm would take all four."""
-    door = DOORS["orce.confidence, vllm"]
-    assert got(door, tiny, place, **in_use(0)) == {"0,1,2,3 4 None 1"}
+@pytest.mark.parametrize("name", DOORS)
+def test_a_program_beside_the_workflow_takes_one_gpu_of_four_unless_another_is_named_or_in_use(name, tiny, place):
+    door, started, expected = DOORS[name]
+    assert apart(lambda: on_four_gpus(door, tiny, place, **started)) == {expected}
+
+
+@pytest.mark.slow
+def test_vllm_refuses_where_the_program_uses_another_gpu_than_the_one_that_it_would_take(tiny, place):
     with pytest.raises(Ended, match="takes the first visible GPU, not cuda:2; set CUDA_VISIBLE_DEVICES"):
-        got(door, tiny, place, **in_use(2))
+        apart(lambda: on_four_gpus(by_vllm, tiny, place, **in_use(2)))
