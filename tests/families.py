@@ -91,16 +91,12 @@ def tiktoken(family: str, source: Path) -> tokenizers.Tokenizer:
 def mistral(source: Path) -> tokenizers.Tokenizer:
     """Mistral's SentencePiece model as byte-fallback BPE: every split of a piece into two pieces is a merge."""
     from sentencepiece import SentencePieceProcessor
+    from transformers.tokenization_utils_base import generate_merges
 
     pieces = SentencePieceProcessor(model_file=str(source))
     vocabulary = {pieces.id_to_piece(i): i for i in range(pieces.vocab_size())}
-    merges = [
-        (-pieces.get_score(i), vocabulary[piece[:cut]], vocabulary[piece[cut:]], (piece[:cut], piece[cut:]))
-        for piece, i in vocabulary.items()
-        for cut in range(1, len(piece))
-        if piece[:cut] in vocabulary and piece[cut:] in vocabulary
-    ]
-    model = BPE(vocabulary, [pair for *_, pair in sorted(merges)], unk_token="<unk>", fuse_unk=True, byte_fallback=True)
+    merges = generate_merges(vocabulary, {piece: pieces.get_score(i) for piece, i in vocabulary.items()})
+    model = BPE(vocabulary, merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     made = tokenizers.Tokenizer(model)
     made.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     made.decoder = decoders.Sequence(

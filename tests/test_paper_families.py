@@ -2,7 +2,6 @@
 
 import copy
 import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,16 +10,17 @@ import numpy as np
 import pytest
 import small_matrix
 import torch
-from conftest import ARITHMETIC, LINEAR, ROOT, training_settings
+from conftest import ARITHMETIC, ROOT, on_cpu, training_settings
 from datasets import Dataset
-from transformers import GenerationConfig
+from plain_models import generated
+from test_training import turn
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
 from orce import tasks
 from orce.artefacts import files
 from orce.artefacts.records import Pair
 from orce.judge import reader
-from orce.judge.reader import TransformersReader, value_trie
+from orce.judge.reader import TransformersReader
 from orce.llm import engines, language_model
 from orce.llm.chat import completion_ids, prompt_ids, statement
 from orce.methods import prompted
@@ -30,21 +30,11 @@ from orce.training import common, dpo, sft
 
 pytestmark = pytest.mark.slow
 
-CHOICES = ["one", " 2 ", "III", "4.0 %"]
 EXAMPLE = {
-    "id": "1", "question": "“Naïve”\n12,345 < 3½? 漢字 🙂", "context": "In 1984,  ﬁfteen men…", "choices": CHOICES,
+    "id": "1", "question": "“Naïve”\n12,345 < 3½? 漢字 🙂", "context": "In 1984,  ﬁfteen men…",
+    "choices": ["one", " 2 ", "III", "4.0 %"],
 }  # fmt: skip
-TASKS = {name: tasks.get(name) for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC)}
-
-
-def conversations() -> list[list[dict]]:
-    """What is asked in the five tasks: the answer, the confidence in one, Top-k and CoT."""
-    asked = []
-    for name, task in TASKS.items():
-        example = EXAMPLE if name in ("mmlu", "logiqa", "reclor") else EXAMPLE | {"choices": None}
-        asked += [task.prompt(example), judge_prompt(task, example, "B")]
-        asked += [prompted.topk_prompt(example, task, {"k": 4}), prompted.cot_prompt(example, task, {})]
-    return asked
+WITHOUT_CHOICES = EXAMPLE | {"choices": None}
 
 
 @pytest.fixture(scope="module", params=families.NAMES)
@@ -54,8 +44,7 @@ def family(request) -> str:
 
 @pytest.fixture(scope="module")
 def model_settings(family, paper) -> dict:
-    source, kwargs = {"path": paper(family)}, families.TEMPLATE_KWARGS[family]
-    return {"source": source, "dtype": "float32", "device": "cpu", "template_kwargs": kwargs}
+    return on_cpu(path=paper(family)) | {"template_kwargs": families.TEMPLATE_KWARGS[family]}
 
 
 @pytest.fixture(scope="module")
@@ -63,33 +52,26 @@ def lm(model_settings):
     return language_model.load(model_settings)
 
 
-def training(model_settings: dict, method: str, **stage) -> dict:
-    stage = {"epochs": 1, "scheduler": "constant", "beta": 0.5, "target": "kappa"} | stage
-    how = {"method": method, "save_steps": 100}
-    return training_settings(model_settings, {"target_modules": LINEAR}, how, **stage)
+def training(model_settings: dict, **stage) -> dict:
+    return training_settings(model_settings, (), {"method": "full", "save_steps": 100}, scheduler="constant", **stage)
 
 
 def judged(i: int) -> list[dict]:
-    return judge_prompt(TASKS[ARITHMETIC], {"question": f"What is {i} + {i}?"}, str(2 * i))
+    return judge_prompt(tasks.get(ARITHMETIC), {"question": f"What is {i} + {i}?"}, str(2 * i))
 
 
 EXAMPLES = [{"prompt": judged(i), "percent": 100 if i == 3 else (13 * i) % 101} for i in range(16)]
 
 
 @pytest.fixture(scope="module")
-def stating(model_settings, tmp_path_factory) -> str:
-    """Folder of the model, trained until it states confidences."""
-    out = tmp_path_factory.mktemp("stating") / "results" / "arithmetic" / "family" / "sft"
-    sft.train(EXAMPLES, training(model_settings, "full", epochs=10, learning_rate=1e-2), out)
-    return str(out)
+def judge(model_settings, tmp_path_factory):
+    """The model, trained until it states confidences."""
+    out = tmp_path_factory.mktemp("stating") / "sft"
+    sft.train(EXAMPLES, training(model_settings, epochs=10, learning_rate=1e-2), out)
+    return language_model.load(model_settings, str(out))
 
 
-@pytest.fixture(scope="module")
-def judge(model_settings, stating):
-    return language_model.load(model_settings, stating)
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture
 def peer(family, makers) -> Callable[[list[dict]], list[int]]:
     """Token ids of a conversation and of the start of the assistant's next turn, by the makers' own code."""
     file = makers / families.FILES[family][0]
@@ -139,30 +121,15 @@ def by_mistral(file: Path):
 
 
 def test_prompts_have_the_token_ids_of_the_makers_own_code(lm, peer):
-    asked = conversations()
-    assert len(asked) == 20 and any(len(messages) > 1 for messages in asked)
+    """What is asked in the five tasks: the answer, the confidence in one, Top-k and CoT."""
+    asked = []
+    for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC):
+        task, example = tasks.get(name), EXAMPLE if name in ("mmlu", "logiqa", "reclor") else WITHOUT_CHOICES
+        asked += [task.prompt(example), judge_prompt(task, example, "B")]
+        asked += [prompted.topk_prompt(example, task, {"k": 4}), prompted.cot_prompt(example, task, {})]
+    assert any(len(messages) > 1 for messages in asked)
     for messages in asked:
         assert prompt_ids(lm.tokenizer, messages, lm.template_kwargs) == peer(messages)
-
-
-def test_the_value_tree_and_the_ends_of_a_turn(family, lm):
-    trie = value_trie(lm.tokenizer)
-    texts = [lm.tokenizer.decode([trie.tokens[node] for node in path]) for path in trie.paths]
-    ends = {percent: lm.tokenizer.eos_token for percent in range(1, 11) if family != "llama3"}  # a digit may follow
-    assert texts == [statement(percent) + ends.get(percent, "") for percent in range(101)]
-    nodes, fed = {"llama3": (105, 4), "qwen3": (115, 14), "mistral": (115, 14)}[family]
-    assert (len(trie.tokens), len(trie.inner)) == (nodes, fed)
-    assert lm.ends == set(families.ENDS[family])
-
-
-def test_a_row_of_the_warm_start_is_the_whole_conversation(lm):
-    for row, example in zip(sft.rows(lm, EXAMPLES), EXAMPLES, strict=True):
-        turns = [*example["prompt"], {"role": "assistant", "content": statement(example["percent"])}]
-        text = lm.tokenizer.apply_chat_template(turns, tokenize=False, **lm.template_kwargs)
-        whole = lm.tokenizer(text, add_special_tokens=False)["input_ids"]
-        count = len(row.prompt_ids + row.trie.tokens)
-        assert whole[:count] == row.prompt_ids + row.trie.tokens and not lm.tokenizer.decode(whole[count:]).strip()
-        assert lm.tokenizer.decode(row.trie.tokens) == statement(example["percent"]) + lm.tokenizer.eos_token
 
 
 def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
@@ -174,7 +141,7 @@ def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
 
 
 def ours(kind, lm, model_settings, work, rows, *more) -> tuple[float, torch.Tensor]:
-    arguments = common.trainer_arguments(lm, parse_training_job(training(model_settings, "full")), work)
+    arguments = common.trainer_arguments(lm, parse_training_job(training(model_settings)), work)
     trainer = kind(rows, *more, **arguments | {"model": copy.deepcopy(lm.model)})
     return loss_and_gradient(trainer, trainer.collate(rows))
 
@@ -192,18 +159,17 @@ PLAIN = {"use_cpu": True, "bf16": False, "report_to": "none", "max_length": None
 
 
 def test_the_warm_starts_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
-    rows, model = sft.rows(lm, EXAMPLES[:2]), copy.deepcopy(lm.model)
-    found = ours(sft.SftTrainer, lm, model_settings, tmp_path, rows)
-    plain = [
-        {"input_ids": row.prompt_ids + row.trie.tokens, "labels": [-100] * len(row.prompt_ids) + row.trie.tokens}
-        for row in rows
-    ]
-    peer = trls(SFTTrainer, SFTConfig(str(tmp_path), **PLAIN), model, lm.tokenizer, plain)
-    assert close(found, peer)
-
-
-def turn(percent: int) -> list[dict]:
-    return [{"role": "assistant", "content": statement(percent)}]
+    """A row is the conversation as the template writes it, up to the end of its last turn."""
+    model, end = copy.deepcopy(lm.model), lm.tokenizer.eos_token
+    found = ours(sft.SftTrainer, lm, model_settings, tmp_path, sft.rows(lm, EXAMPLES[:4]))
+    plain = []
+    for example in EXAMPLES[:4]:
+        turns = [*example["prompt"], *turn(example["percent"])]
+        text = lm.tokenizer.apply_chat_template(turns, tokenize=False, **lm.template_kwargs)
+        ids = lm.tokenizer(text[: text.rindex(end) + len(end)], add_special_tokens=False)["input_ids"]
+        before = len(prompt_ids(lm.tokenizer, example["prompt"], lm.template_kwargs))
+        plain.append({"input_ids": ids, "labels": [-100] * before + ids[before:]})
+    assert close(found, trls(SFTTrainer, SFTConfig(str(tmp_path), **PLAIN), model, lm.tokenizer, plain))
 
 
 PAIRS = [Pair(id=str(i), prompt=judged(i), chosen=turn(95 - 31 * i), rejected=turn(7 + 31 * i)) for i in range(2)]
@@ -224,12 +190,12 @@ def test_dpos_loss_and_gradients_are_trls(model_settings, lm, tmp_path):
     for row in data:  # so that the margin is not zero
         row.reference = row.reference[0] + 1, row.reference[1]
     found = ours(dpo.DpoTrainer, lm, model_settings, tmp_path, data, 0.5)
-    names = "chosen_ids", "rejected_ids", "ref_chosen_logps", "ref_rejected_logps"
-    sides = [[[row.trie.tokens[node] for node in path] for path in row.trie.paths] for row in data]
-    rows = [
-        {"prompt_ids": row.prompt_ids} | dict(zip(names, [*both, *row.reference], strict=True))
-        for row, both in zip(data, sides, strict=True)
-    ]
+    rows = []
+    for row in data:
+        own = {"prompt_ids": row.prompt_ids}
+        for side, ids, logps in zip(("chosen", "rejected"), row.continuations, row.reference, strict=True):
+            own |= {f"{side}_ids": ids, f"ref_{side}_logps": logps}
+        rows.append(own)
     arguments = DPOConfig(str(tmp_path), beta=0.5, precompute_ref_log_probs=True, **PLAIN)
     assert close(found, trls(PairTrainer, arguments, model, lm.tokenizer, rows))
     assert found[0] == pytest.approx(np.log1p(np.exp(0.5)), abs=1e-4)
@@ -260,13 +226,12 @@ def test_the_101_values_are_those_of_full_forward_passes(judge, monkeypatch):
 NUMBERS_THAT_GO_ON = ["0.9", "105", "1000", "10.5", "99.9", "7.5", "100.0", "100000", "0.05", "50/100", "1e2", "33 1/3"]
 
 
-def test_a_number_that_goes_on_is_no_percent(family, model_settings, tmp_path):
+def test_a_number_that_goes_on_is_no_percent(model_settings, tmp_path):
     """A percent is one that the turn ends after, whether a digit is a token (Qwen3, Mistral) or up to three are (LLaMA-3)."""
     texts = [*NUMBERS_THAT_GO_ON, "0", "7", "10", "73", "100"]
     examples = [{"prompt": judged(i), "percent": text} for i, text in enumerate(texts)]
-    out = tmp_path / "results" / "arithmetic" / "family" / "sft"
-    sft.train(examples, training(model_settings, "full", epochs=120, batch_size=17, learning_rate=1e-2), out)
-    judging = TransformersReader(language_model.load(model_settings, str(out)))
+    sft.train(examples, training(model_settings, epochs=120, batch_size=17, learning_rate=1e-2), tmp_path / "sft")
+    judging = TransformersReader(language_model.load(model_settings, str(tmp_path / "sft")))
     for text, reading in zip(texts, judging.read([one["prompt"] for one in examples]), strict=True):
         assert reading.text == statement(text)
         if text in NUMBERS_THAT_GO_ON:
@@ -278,11 +243,9 @@ def test_a_number_that_goes_on_is_no_percent(family, model_settings, tmp_path):
 def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, judge):
     prompts = [judged(i) for i in range(24)]
     texts = [reading.text for reading in TransformersReader(judge).read(prompts)]
-    settings = GenerationConfig(max_new_tokens=12, do_sample=False, eos_token_id=sorted(judge.ends), pad_token_id=0)
     for messages, text in zip(prompts, texts, strict=True):
-        ids = torch.tensor([prompt_ids(judge.tokenizer, messages, judge.template_kwargs)])
-        made = judge.model.generate(ids, attention_mask=torch.ones_like(ids), generation_config=settings)
-        assert judge.tokenizer.decode(made[0, ids.size(1) :], skip_special_tokens=True) == text
+        ids = prompt_ids(judge.tokenizer, messages, judge.template_kwargs)
+        assert generated(judge.model, judge.tokenizer, ids, 12, judge.ends) == text
     # So small a judge loses the form now and then.
     assert sum(text in map(statement, range(101)) for text in texts) >= 20
     engine, head = engines.get("transformers").Engine(judge), judge.model.lm_head.weight
@@ -294,17 +257,11 @@ def test_greedy_statements_are_those_of_generate_and_end_with_any_end(family, ju
             head[swapped] = head[swapped[::-1]]
 
 
-NUMBERS = {"sft": 24, "rl": 12, "test": 12}
-
-
-@pytest.fixture(scope="module")
-def run(paper, tmp_path_factory):
-    """Folder of the finished run."""
-    folder = tmp_path_factory.mktemp("families")
+def test_every_model_is_answered_trained_aligned_and_read_and_one_reads_anothers_answers(paper, tmp_path):
+    numbers = {"sft": 24, "rl": 12, "test": 12}
+    splits = {name: {"from": "test" if name == "test" else "train", "size": size} for name, size in numbers.items()}
     config, small = small_matrix.configuration("")
-    splits = {name: {"from": "test" if name == "test" else "train", "size": size} for name, size in NUMBERS.items()}
-    hashed = {"task": str(ROOT / "tests" / "data" / "hashed.py"), "source": {}, "splits": splits}
-    config["datasets"] = {"hashed": hashed}
+    config["datasets"] = {"hashed": {"task": str(ROOT / "tests/data/hashed.py"), "source": {}, "splits": splits}}
     config["models"] = {
         name: {"label": name, "source": {"path": paper(name)}, "template_kwargs": families.TEMPLATE_KWARGS[name]}
         for name in families.NAMES
@@ -319,25 +276,17 @@ def run(paper, tmp_path_factory):
     small["confidence"]["chunk"] = 64
     small["training"] |= {"method": "full", "save_steps": 100}
     small["sft"] |= {"epochs": 10, "learning_rate": 1e-2, "scheduler": "constant"}
-    small_matrix.write(folder, config, small)
-    small_matrix.run_here(folder, folder / "config.yaml", folder / "small.yaml")
-    return folder
-
-
-def test_every_model_is_answered_trained_aligned_and_read(run):
+    small_matrix.write(tmp_path, config, small)
+    small_matrix.run_here(tmp_path, tmp_path / "config.yaml", tmp_path / "small.yaml")
     for name in families.NAMES:
-        cell = run / "results" / "hashed" / name
-        kappa = {row["kappa"] for row in csv.DictReader((cell / "surrogate.csv").open())}
-        assert len(kappa) > 2
+        cell = tmp_path / "results" / "hashed" / name
+        assert len({row["kappa"] for row in csv.DictReader((cell / "surrogate.csv").open())}) > 2
         assert files.read_jsonl(cell / "pairs" / "sc.jsonl")
-        metrics = json.loads((cell / "orce" / "metrics.json").read_text())
-        assert metrics["n"] == NUMBERS["test"] and metrics["ece"] is not None
+        metrics = files.read_json(cell / "orce" / "metrics.json")
+        assert metrics["n"] == numbers["test"] and metrics["ece"] is not None
         read = files.read_jsonl(cell / "orce" / "confidences.jsonl")
         assert sum(not record["retried"] for record in read) > len(read) / 2, name  # it says what it was taught to say
-
-
-def test_a_confidence_llm_reads_another_familys_answers(run):
-    cell = run / "results" / "hashed" / "mistral"
+    cell = tmp_path / "results" / "hashed" / "mistral"
     own, read = (files.read_jsonl(cell / kind / "confidences.jsonl") for kind in ("orce", "orce-from-llama3"))
     assert [one["answer"] for one in own] == [one["answer"] for one in read]
     assert [one["mean"] for one in own] != [one["mean"] for one in read]
