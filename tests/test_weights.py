@@ -12,9 +12,10 @@ import dry_run
 import pytest
 import small_matrix
 import torch
-from conftest import ROOT, cases, training_settings
+from conftest import ROOT, cases, on_cpu, training_settings
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
+from test_training import turn
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -28,18 +29,12 @@ from orce.artefacts import store
 from orce.artefacts.records import Pair
 from orce.errors import BadInput
 from orce.llm import language_model
-from orce.llm.chat import statement
 from orce.llm.engines import vllm
 from orce.training import dpo, sft
 
 Tensors = dict[str, torch.Tensor]
 QUESTION = {"question": "Capital of France?", "answer": "Paris"}
 PROMPT = [{"role": "user", "content": "Is Paris the capital of France?"}]
-EXAMPLE = {"prompt": PROMPT, "percent": 50}
-
-
-def turn(percent: int) -> dict:
-    return {"role": "assistant", "content": statement(percent)}
 
 
 def edited(source, folder: Path, edit: Callable[[Tensors], Tensors]) -> Path:
@@ -56,6 +51,11 @@ def without(part: str) -> Callable[[Tensors], Tensors]:
 
 def shortened(part: str) -> Callable[[Tensors], Tensors]:
     return lambda tensors: {key: tensor[:-1].clone() if part in key else tensor for key, tensor in tensors.items()}
+
+
+def renamed(tensors: Tensors, old: str, new: str) -> Tensors:
+    """The tensors whose keys have a name, with another in its place."""
+    return {key.replace(old, new): tensor.clone() for key, tensor in tensors.items() if old in key}
 
 
 def adapter_of(model, folder: Path, **options) -> Path:
@@ -84,12 +84,9 @@ def folders(tiny, tmp_path_factory) -> Path:
     saved(model().to(torch.bfloat16), "bfloat16")
     # Damaged models
     edited(tiny, root / "prefix", lambda tensors: {f"base_model.model.{key}": tensors[key] for key in tensors})
-    edited(tiny, root / "missing", without("layers.1.mlp"))
     edited(untied, root / "headless", without("lm_head"))
     edited(tiny, root / "shape", shortened("model.norm"))
-    edited(tiny, root / "bias", lambda tensors: tensors | {"model.layers.0.self_attn.q_proj.bias": torch.zeros(32)})
-    deeper = {"layers.1": "layers.2"}
-    edited(tiny, root / "deeper", lambda tensors: tensors | renamed(tensors, deeper))
+    edited(tiny, root / "deeper", lambda tensors: tensors | renamed(tensors, "layers.1", "layers.2"))
     shutil.copytree(sharded, root / "lost-shard")
     next((root / "lost-shard").glob("model-00002-*")).unlink()
     shutil.copytree(sharded, root / "short-index")
@@ -100,39 +97,27 @@ def folders(tiny, tmp_path_factory) -> Path:
     # Whole models with what other versions leave in a file
     frequencies = {f"model.layers.{i}.self_attn.rotary_emb.inv_freq": torch.ones(8) for i in range(2)}
     edited(tiny, root / "old-frequencies", lambda tensors: tensors | frequencies)
-    masks = {"self_attn.attn.bias": torch.ones(1, 1, 4, 4), "attn.masked_bias": torch.ones(1)}
-    masks = {f"model.layers.0.{key}": mask for key, mask in masks.items()}
+    masks = {f"model.layers.0.{key}": torch.ones(1, 1, 4, 4) for key in ("self_attn.attn.bias", "attn.masked_bias")}
     edited(tiny, root / "old-masks", lambda tensors: tensors | masks)
-    edited(tiny, root / "tied-twice", lambda tensors: tensors | {"lm_head.weight": tensors[EMBEDDED].clone()})
+    edited(tiny, root / "tied-twice", lambda tensors: tensors | renamed(tensors, "model.embed_tokens", "lm_head"))
     # Adapters over `tiny`
     adapter = adapter_of(model(), root / "adapter")
     adapter_of(model(), root / "adapter-with-head", modules_to_save=["lm_head"])
     edited(adapter, root / "half", lambda tensors: dict(itertools.islice(sorted(tensors.items()), len(tensors) // 2)))
-    edited(adapter, root / "misnamed", lambda tensors: renamed(tensors, {"base_model.model.": "module."}))
+    edited(adapter, root / "misnamed", lambda tensors: renamed(tensors, "base_model.model.", "module."))
     edited(adapter, root / "adapter-shape", shortened("lora_A"))
-    edited(adapter, root / "adapter-deeper", lambda tensors: tensors | renamed(tensors, deeper))
     edited(root / "adapter-with-head", root / "adapter-lost-head", without("lm_head"))
-    wider = config.to_dict() | {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 4}
-    adapter_of(AutoModelForCausalLM.from_config(LlamaConfig(**wider)), root / "adapter-of-another")
-    for name in (*dict(ADAPTERS), *WHOLE_ADAPTERS):  # sealed, as a training leaves its folder
+    for name in (*dict(ADAPTERS), *WHOLE):  # sealed, as a training leaves its folder
         store.write_manifest(root / name / "manifest.json", store.folder_digests(root / name))
     return root
 
 
-EMBEDDED = "model.embed_tokens.weight"
-
-
-def renamed(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    """The tensors whose keys have one of the names, with another in its place."""
-    (old, new), *_ = names.items()
-    return {key.replace(old, new): tensor.clone() for key, tensor in tensors.items() if old in key}
-
-
 # [name, what its line says]; the adapters are the last.
 DAMAGED = cases("damaged_weights")
-MODELS, ADAPTERS = DAMAGED[:8], DAMAGED[8:]
-WHOLE = ("untied", "sharded", "bfloat16", "old-frequencies", "old-masks", "tied-twice")
-WHOLE_ADAPTERS = ("adapter", "adapter-with-head")
+MODELS, ADAPTERS = DAMAGED[:6], DAMAGED[6:]
+WHOLE = (
+    "untied", "sharded", "bfloat16", "old-frequencies", "old-masks", "tied-twice", "adapter", "adapter-with-head",
+)  # fmt: skip
 
 
 def refusal(call: Callable[[], object], folder: Path, says: str) -> None:
@@ -151,23 +136,26 @@ def judged(folder: Path):
 @pytest.mark.parametrize(("name", "says"), MODELS)
 def test_a_damaged_model_is_refused_by_every_door(folders, name, says):
     folder = folders / name
-    model = {"source": {"path": str(folder)}, "dtype": "float32", "device": "cpu"}
+    model = on_cpu(path=folder)
     refusal(lambda: orce.confidence(folder, ["Capital of France?"], device="cpu"), folder, says)
     refusal(lambda: judged(folder), folder, says)
     refusal(lambda: orce.load_judge(folder, device="cpu"), folder, says)
     refusal(lambda: orce.load_judge(folders / "adapter", base=str(folder), device="cpu"), folder, says)
     refusal(lambda: vllm.start(model, 64), folder, says)
-    refusal(lambda: sft.train([EXAMPLE], training_settings(model), folders / "trained"), folder, says)
+    refusal(
+        lambda: sft.train([{"prompt": PROMPT, "percent": 50}], training_settings(model), folders / "trained"),
+        folder,
+        says,
+    )
 
 
 @pytest.mark.parametrize(("name", "says"), ADAPTERS)
 def test_a_damaged_adapter_is_refused_by_every_door(folders, tiny, name, says):
     folder = folders / name
-    model = {"source": {"path": tiny}, "dtype": "float32", "device": "cpu"}
     refusal(lambda: judged(folder), folder, says)
     refusal(lambda: orce.load_judge(folder, base=tiny, device="cpu"), folder, says)
-    pair = Pair(id="1", prompt=PROMPT, chosen=[turn(90)], rejected=[turn(10)])
-    settings = training_settings(model, stage={"batch_size": 1})
+    pair = Pair(id="1", prompt=PROMPT, chosen=turn(90), rejected=turn(10))
+    settings = training_settings(on_cpu(path=tiny))
     refusal(lambda: dpo.train([pair], settings, folder, folder, folders / "aligned"), folder, says)
 
 
@@ -188,14 +176,7 @@ def test_a_run_of_the_workflow_names_every_damaged_model_before_its_first_job(fo
 
 
 @pytest.mark.parametrize("name", WHOLE)
-def test_whole_models_load_as_before_whatever_their_version_and_form(folders, name):
-    source = {"path": str(folders / name)}
-    language_model.check_weights(source)
-    language_model.load({"source": source, "device": "cpu", "dtype": "float32"})
-
-
-@pytest.mark.parametrize("name", WHOLE_ADAPTERS)
-def test_whole_adapters_load(folders, name):
+def test_whole_folders_load_whatever_their_version_and_form(folders, name):
     assert [0 <= value <= 1 for value in judged(folders / name)] == [True]
 
 
@@ -208,30 +189,28 @@ def test_a_checked_model_draws_no_random_number_and_leaves_what_libraries_show(f
     assert torch.equal(torch.rand(2), expected)
 
 
-def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many_is_not(folders, tiny, tmp_path):
+def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many_is_not(tiny, tmp_path):
     """Public NLI models of RoBERTa's kind have a pooler that their class leaves out."""
-    tokenizer = AutoTokenizer.from_pretrained(tiny)
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
-    labels = {"id2label": {0: "contradiction", 1: "neutral", 2: "entailment"}, "pad_token_id": 0}
-    config = RobertaConfig(**sizes, **labels, intermediate_size=32, max_position_embeddings=600)
-    RobertaForSequenceClassification(config).save_pretrained(tmp_path / "whole")
-    tokenizer.save_pretrained(tmp_path / "whole")
+    tokenizer, whole = AutoTokenizer.from_pretrained(tiny), tmp_path / "whole"
+    sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": 600, "pad_token_id": 0}
+    labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
+    RobertaForSequenceClassification(RobertaConfig(**sizes, id2label=labels)).save_pretrained(whole)
+    tokenizer.save_pretrained(whole)
     pooler = {"roberta.pooler.dense.weight": torch.zeros(32, 32), "roberta.pooler.dense.bias": torch.zeros(32)}
-    pooled = edited(tmp_path / "whole", tmp_path / "pooled", lambda tensors: tensors | pooler)
-    headless = edited(tmp_path / "whole", tmp_path / "headless", without("classifier"))
+    pooled = edited(whole, tmp_path / "pooled", lambda tensors: tensors | pooler)
+    headless = edited(whole, tmp_path / "headless", without("classifier"))
 
     def agreement(grouped_by: Path):
         options = {"group_by": str(grouped_by), "answers": [["Paris", "Rome"]], "device": "cpu"}
         return orce.confidence(None, ["Capital of France?"], ["agreement"], **options).confidence("agreement")
 
-    assert agreement(pooled) == agreement(tmp_path / "whole")
+    assert agreement(pooled) == agreement(whole)
     refusal(lambda: agreement(headless), headless, r"4 missing \(classifier.dense.bias, ")
 
 
 @pytest.mark.parametrize("base", [None, "", 3])
-def test_an_adapter_that_does_not_name_its_base_is_told_apart_from_one_whose_base_is_elsewhere(
-    folders, tiny, base, tmp_path
-):
+def test_an_adapter_that_does_not_name_its_base_says_so(folders, tiny, base, tmp_path):
     folder = shutil.copytree(folders / "adapter", tmp_path / "a")
     (folder / "manifest.json").unlink()
     config = json.loads((folder / "adapter_config.json").read_text())
