@@ -82,7 +82,8 @@ def runs(tiny, tmp_path_factory):
     how = {"checkpointing": True, "save_steps": 100}
     settings = training_settings(on_cpu(path=tiny), {"last_layers": 1}, how, **more)
     examples, pairs = [], []
-    for i, percent in enumerate(range(12, 92, 5)):
+    for i in range(16):
+        percent = 29 * i % 101  # of one digit or two: rows differ in their tokens
         asked = {"prompt": [{"role": "user", "content": f"Is {i} + {i} {2 * i}?"}]}
         examples.append(asked | {"percent": percent, "kappa": percent / 100, "correct": percent > 50})
         pairs.append(asked | {"id": str(i), "chosen": turn(90 - 5 * i), "rejected": turn(11 + i)})
