@@ -5,11 +5,9 @@ out, and with opposite judgements. Answers and references are such that a look a
 it in other words, names are aliases of each other, and some answers cannot be read.
 """
 
-import itertools
-import json
 import random
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,9 +32,8 @@ Said = dict[str, list[tuple]]  # of each row, (answer, confidence) of every ques
 
 
 @pytest.fixture(autouse=True)
-def looking(tmp_path, monkeypatch):
-    """An empty folder with a task and methods of a user's that look at every label they can find."""
-    monkeypatch.chdir(tmp_path)
+def looking(folder):
+    """A task and methods of a user's that look at every label they can find."""
     shutil.copytree(ROOT / "tests/data/looking", "looking")
 
 
@@ -77,10 +74,11 @@ def settings(rows: list[str]) -> dict[str, dict]:
 class Kind:
     """A task with an equality. texts: what answers say; references: of its questions in turn; more: further keys of a question."""
 
+    name: str
     task: str
     texts: list[str]
     references: list[list]
-    more: dict[str, Any] = field(default_factory=dict)
+    more: dict[str, Any]
 
     def question(self, i: int) -> dict[str, Any]:
         return {"id": f"q{i}", "question": f"What is it, of {i}?", **self.more}
@@ -88,6 +86,9 @@ class Kind:
     def answers(self, i: int) -> list[str]:
         """The greedy answer and K samples, the same in every call."""
         return random.Random(i).choices(self.texts, k=K + 1)
+
+    def right(self, i: int) -> list[bool]:
+        return [text in self.texts[:3] for text in self.answers(i)]
 
     def replaced(self, i: int) -> list:
         """Another right answer: what two of the samples say, or another number, option or list of spans."""
@@ -100,18 +101,13 @@ class Kind:
         said = [text for text in dict.fromkeys(self.answers(i)[1:]) if text.strip(" ?!")]
         return said[:2] or ["Cusco"]
 
-    def label(self, reference: list) -> Label:
-        return {"reference": reference[0] if self.task == "choice" else reference}
 
-
-OWN_TASKS = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS, "looking": LOOKING}
-
-
-def kind_of(name: str, task: str, **more) -> Kind:
-    return Kind(OWN_TASKS.get(task, task), **more)
-
-
-KINDS = {case["name"]: kind_of(**case) for case in cases("labelled_kinds")}
+TASKS = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS, "looking": LOOKING}
+KINDS = {
+    case["name"]: Kind(**case | {"task": TASKS.get(case["task"], case["task"])}) for case in cases("labelled_kinds")
+}
+CONFIGURED = [name for name, kind in KINDS.items() if kind.task in ("qa", "choice", LOOKING)]
+OF_EVERY_TASK = ["contains", "choice", "drop", "a user's"]
 REFERENCES = ("as they are", "shuffled", "replaced")
 ABSENT = "absent"
 JUDGEMENTS = ("judged", "judged otherwise")
@@ -121,23 +117,12 @@ def labellings(kind: Kind) -> Ways:
     """Every way of saying which answers are right: for each question the keys that say it."""
     references = [kind.references[i % len(kind.references)] for i in range(N)]
     replaced = [kind.replaced(i) for i in range(N)]
-    right = [[text in kind.texts[:3] for text in kind.answers(i)] for i in range(N)]
-    wrong = [[not each for each in marks] for marks in right]
     ways: Ways = {ABSENT: [{}] * N}
     for way, named in zip(REFERENCES, (references, references[1:] + references[:1], replaced), strict=True):
-        ways[way] = [kind.label(reference) for reference in named]
-    for way, marks in zip(JUDGEMENTS, (right, wrong), strict=True):
-        ways[way] = [{"correct": each} for each in marks]
+        ways[way] = [{"reference": one[0] if kind.task == "choice" else one} for one in named]
+    ways["judged"] = [{"correct": kind.right(i)} for i in range(N)]
+    ways["judged otherwise"] = [{"correct": [not each for each in kind.right(i)]} for i in range(N)]
     return ways
-
-
-def records(kind: Kind, labels: list[Label], given: bool = True) -> list[dict]:
-    """What a user's file has: questions with their labels, and answers already made where they are given."""
-    made = []
-    for i, label in enumerate(labels):
-        answers = {"answers": kind.answers(i)} if given else {}
-        made.append(kind.question(i) | answers | label)
-    return made
 
 
 # The doors
@@ -151,179 +136,93 @@ class Model:
     options: dict[str, Any] = field(default_factory=dict)
     given: bool = True
 
-    def source(self) -> dict[str, str]:
-        if self.place is None:
-            return {}
-        return {"server": self.place, "model": "m"} if "://" in self.place else {"path": self.place}
+    def records(self, kind: Kind, labels: list[Label]) -> list[dict]:
+        """What a user's file has: questions with their labels, and answers already made where they are given."""
+        answers = [{"answers": kind.answers(i)} if self.given else {} for i in range(N)]
+        return [kind.question(i) | answers[i] | label for i, label in enumerate(labels)]
 
 
-NONE = Model()
-
-
-def by_python(kind: Kind, labels: list[Label], rows: list[str], model: Model = NONE) -> Said:
-    asked = records(kind, labels, model.given)
-    options: Any = {"task": kind.task, "settings": settings(rows), **model.options}
-    table = orce.confidence(model.place, asked, [row for row in rows if row != "judge"], **options)
-    return of_table(table.records, rows)
-
-
-def by_measure(kind: Kind, labels: list[Label], rows: list[str], model: Model = NONE) -> Said:
-    files.write_jsonl("q.jsonl", records(kind, labels, model.given))
-    words = ["measure", "q.jsonl", "--model", model.place or "", "--methods", ",".join(rows)]
-    words += ["--task", kind.task, "--settings", json.dumps(settings(rows))]
-    for key, value in model.options.items():
-        words += [f"--{key.replace('_', '-')}", str(value)]
-    assert main([*words, "--out", "o.jsonl", "--folder", new_folder()]) == 0
-    return of_table(files.read_jsonl("o.jsonl"), rows)
-
-
-def of_table(lines: list[dict], rows: list[str]) -> Said:
-    said: Said = {}
-    for row in rows:
-        name = Path(row).stem
-        judged = [line.get("own", {}).get(name, line) for line in lines]
-        said[row] = [(one["answer"], line["confidence"][name]) for one, line in zip(judged, lines, strict=True)]
+def by_python(kind: Kind, ways: Ways, rows: list[str], model: Model) -> dict[str, Said]:
+    said: dict[str, Said] = {}
+    for way, labels in ways.items():
+        options: Any = {"task": kind.task, "settings": settings(rows), **model.options}
+        asked = [row for row in rows if row != "judge"]
+        lines = orce.confidence(model.place, model.records(kind, labels), asked, **options).records
+        for row in rows:
+            name = Path(row).stem
+            judged = [line.get("own", {}).get(name, line)["answer"] for line in lines]
+            found = zip(judged, lines, strict=True)
+            said.setdefault(way, {})[row] = [(answer, line["confidence"][name]) for answer, line in found]
     return said
 
 
-def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model = NONE) -> dict[str, Said]:
+def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model) -> dict[str, Said]:
     """The rows of one run of the workflow, which has a data set and a model for each way of labelling."""
-    root = Path(new_folder()).absolute()
-    root.mkdir()
-    (root / "looking").symlink_to(Path("looking").absolute())
+    names = {way: way.replace(" ", "-") for way in ways}
     own = {Path(row).stem: {"module": row} for row in rows if row.endswith(".py")}
+    columns = {"id": "id", "question": "question", "choices": "choices", "answer": "reference"}
     datasets, models, tables = {}, {}, {}
     for way, labels in ways.items():
-        name = way.replace(" ", "-")
-        place = root / name
-        place.mkdir()
-        spec: dict[str, Any] = {"label": name, "source": model.source(), "trains": False}
+        name = names[way]
+        source = {"server": model.place, "model": "m"} if "://" in str(model.place) else {"path": model.place}
+        models[name] = {"label": name, "source": source if model.place else {}, "trains": False}
         if model.given:
-            files.write_jsonl(place / "answers.jsonl", records(kind, labels))
-            spec["answers"] = {"path": str(place / "answers.jsonl")}
-        elif "server" in spec["source"]:
-            spec["api"] = {"logprobs": True}
-        models[name] = spec
-        datasets[name] = {"splits": {"test": {"from": "test"}}} | dataset(kind, labels, place)
-        methods_shown = [Path(row).stem for row in rows]
-        tables[name] = {"kind": "main", "dataset": name, "models": [name], "methods": methods_shown}
-    first, *_ = datasets
+            models[name]["answers"] = {"path": f"{name}.answers.jsonl"}
+            files.write_jsonl(f"{name}.answers.jsonl", model.records(kind, labels))
+        elif "server" in source:
+            models[name]["api"] = {"logprobs": True}
+        lines = [kind.question(i) | label for i, label in enumerate(labels)]
+        spec = {"task": kind.task, "source": {"path": f"{name}.jsonl"}, "splits": {"test": {"from": "test"}}}
+        if kind.task == LOOKING:
+            whole = {"context": None, "choices": None, "reference": []}
+            lines = [whole | line | {"accepted": line.get("reference", [])} for line in lines]
+        else:
+            spec["fields"] = {key: column for key, column in columns.items() if column in lines[0]}
+            spec |= {key: value for key, value in kind.more.items() if key == "equality"}
+        files.write_jsonl(f"{name}.jsonl", lines)
+        datasets[name] = spec
+        tables[name] = {"kind": "main", "dataset": name, "models": [name], "methods": [Path(row).stem for row in rows]}
     asking = {"samples": K, "max_tokens": 6, "chunk": 32}
-    config = own_config(first, datasets[first], models, [], methods=settings(rows) | own, answers=asking)
+    config = own_config("none", {}, models, [], methods=settings(rows) | own, answers=asking)
     config |= {"datasets": datasets, "tables": tables, "paper_tables": [*tables]}
     made = {
-        (way, row): cells.Cell(name, name).confidences(Path(row).stem)
-        for way, name in zip(ways, datasets, strict=True)
-        for row in rows
+        (way, row): cells.Cell(name, name).confidences(Path(row).stem) for way, name in names.items() for row in rows
     }
-    dry_run.make(root, config, *made.values())
+    dry_run.make(Path(), config, *made.values())
     said: dict[str, Said] = {way: {} for way in ways}
     for (way, row), path in made.items():
-        said[way][row] = [(line["answer"], line["confidence"]) for line in files.read_jsonl(root / path)]
+        said[way][row] = [(line["answer"], line["confidence"]) for line in files.read_jsonl(path)]
     return said
-
-
-numbers = itertools.count()
-
-
-def new_folder() -> str:
-    return f"run{next(numbers)}"
-
-
-# One of the demo's tasks with examples from a file, since its own have the labels that they have.
-FROM_A_FILE = """
-import json
-from pathlib import Path
-
-exec(open({path!r}).read())
-
-
-def load(source, split, seed=0):
-    return [json.loads(line) for line in Path(source["path"]).read_text().splitlines()]
-"""
-
-
-def dataset(kind: Kind, labels: list[Label], root: Path) -> dict:
-    """The data set of a configuration, with its file as its task reads it."""
-    lines = [kind.question(i) | label for i, label in enumerate(labels)]
-    if kind.task == "drop":
-        return of_drop(kind, lines, root)
-    data, spec, task = root / "data.jsonl", {}, kind.task
-    if task in ("qa", "choice"):
-        columns = {"id": "id", "question": "question", "choices": "choices", "answer": "reference"}
-        spec = {"fields": {name: column for name, column in columns.items() if column in lines[0]}}
-        spec |= {key: value for key, value in kind.more.items() if key == "equality"}
-    else:
-        whole = {"context": None, "choices": None, "reference": []}
-        lines = [whole | line | {"accepted": line.get("reference", [])} for line in lines]
-    if task == ARITHMETIC:
-        lines = [line | {"reference": "".join(line["reference"][:1])} for line in lines]
-    if task in (ARITHMETIC, WORLDFACTS):
-        (root / "my_task.py").write_text(FROM_A_FILE.format(path=task))
-        task = str(root / "my_task.py")
-    files.write_jsonl(data, lines)
-    return {"task": task, "source": {"path": str(data)}} | spec
-
-
-def of_drop(kind: Kind, lines: list[dict], root: Path) -> dict:
-    """DROP's file as it is published."""
-    asked = []
-    for line in lines:
-        first, *others = [{"number": "", "date": {}, "spans": spans} for spans in line["reference"]]
-        answers = {"answer": first, "validated_answers": others}
-        asked.append({"query_id": line["id"], "question": line["question"]} | answers)
-    passage = {"passage": kind.more["context"], "qa_pairs": asked}
-    files.write_json(root / "drop_dataset_dev.json", {"p": passage})
-    return {"task": "drop", "source": {"path": str(root)}, "splits": {"test": {"from": "validation"}}}
-
-
-def one_by_one(door: Callable[..., Said]) -> Callable[..., dict[str, Said]]:
-    """A door that is told of one way of labelling, called for each."""
-
-    def said(kind: Kind, ways: Ways, rows: list[str], **options) -> dict[str, Said]:
-        return {way: door(kind, labels, rows, **options) for way, labels in ways.items()}
-
-    return said
-
-
-DOORS: dict[str, Callable[..., dict[str, Said]]] = {
-    "python": one_by_one(by_python),
-    "measure": one_by_one(by_measure),
-    "configuration": by_configuration,
-}
-
-
-def ways_at(door: str, name: str) -> Ways:
-    """The ways in which a door can be told which answers are right."""
-    left_out: tuple[str, ...] = ()
-    if door == "configuration":  # whose data sets have references, or whose answers have judgements
-        left_out = (ABSENT, *JUDGEMENTS) if name in ("choice", "drop") else (ABSENT,)
-    elif name == "arithmetic":  # whose reference is a text; the reference of a record is a list
-        left_out = REFERENCES
-    return {way: labels for way, labels in labellings(KINDS[name]).items() if way not in left_out}
 
 
 # The promise
 
 
-def changed(door: str, name: str, rows: list[str], model: Model = NONE, judged=True) -> list:
+def changed(door: str, name: str, rows: list[str], model: Model, judged=True) -> list:
     """(row, way of labelling) wherever a row does not say what it says in the first way that a door has for a kind."""
-    ways = ways_at(door, name)
-    if not judged:
-        ways = {way: labels for way, labels in ways.items() if way not in JUDGEMENTS}
-    usual, *others = DOORS[door](KINDS[name], ways, rows, model=model).items()
-    return [(row, way) for way, said in others for row in said if said[row] != usual[1][row]]
+    left_out = () if judged else JUDGEMENTS
+    if door == "configuration":  # whose data sets have references, or whose answers have judgements
+        left_out += (ABSENT, *JUDGEMENTS) if name == "choice" else (ABSENT,)
+    elif name == "arithmetic":  # whose reference is a text; the reference of a record is a list
+        left_out += REFERENCES
+    ways = {way: labels for way, labels in labellings(KINDS[name]).items() if way not in left_out}
+    by = by_python if door == "python" else by_configuration
+    (_, usual), *others = by(KINDS[name], ways, rows, model).items()
+    return [(row, way) for way, said in others for row in said if said[row] != usual[row]]
 
 
-def quick(names: Iterable[str], *first: str) -> list:
+def quick(names: Iterable, *first) -> list:
     """The names as parameters, of which `make check` takes the first."""
     return [pytest.param(name, marks=[] if name in first else pytest.mark.slow) for name in names]
 
 
-@pytest.mark.parametrize("name", quick(KINDS, "contains", "numeric", "worldfacts", "a user's"))
-@pytest.mark.parametrize("door", quick(DOORS, "python"))
-def test_given_answers_have_the_same_confidences(door, name):
-    assert changed(door, name, OF_SAMPLES) == []
+BOTH = [("python", name) for name in KINDS] + [("configuration", name) for name in CONFIGURED]
+QUICK = [("python", name) for name in ("contains", "numeric", "worldfacts", "a user's")]
+
+
+@pytest.mark.parametrize("where", quick(BOTH, *QUICK), ids=" ".join)
+def test_given_answers_have_the_same_confidences(where):
+    assert changed(*where, OF_SAMPLES, Model()) == []
 
 
 def server(kind: Kind) -> Api:
@@ -354,13 +253,28 @@ def in_form(asked: str, text: str, drawn: random.Random) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("door", ["python", "configuration"])
+@pytest.mark.parametrize(("door", "name"), BOTH)
 def test_answers_that_are_sampled_have_the_same_confidences(door, name, direct):
     with server(KINDS[name]) as api:
         sampling = {} if door == "configuration" else {"samples": K, "max_tokens": 6}
         model = Model(api.address, {"server_model": "m"} | sampling, given=False)
         assert changed(door, name, [*OF_SAMPLES, *OF_A_SERVER], model, judged=False) == []
+
+
+def known(kind: Kind) -> list[dict]:
+    """Questions to fit on, with judgements of their answers."""
+    return [kind.question(i) | {"answers": kind.answers(i), "correct": kind.right(i)} for i in range(N, 5 * N)]
+
+
+@pytest.mark.parametrize("name", quick(KINDS, "contains"))
+def test_samples_that_a_model_groups_have_the_same_confidences(name, direct):
+    with server(KINDS[name]) as api:
+        assert changed("python", name, OF_SAMPLES, Model(options={"group_by": api.address, "server_model": "m"})) == []
+
+
+@pytest.mark.parametrize("name", quick(KINDS, "contains"))
+def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_test(name):
+    assert changed("python", name, CALIBRATED, Model(options={"fit": known(KINDS[name])})) == []
 
 
 @pytest.fixture(scope="module")
@@ -373,51 +287,19 @@ def weights(small, tmp_path_factory) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize("door", ["python", "configuration"])
+@pytest.mark.parametrize(("door", "name"), BOTH)
 def test_what_weights_say_of_given_answers_is_the_same(door, name, weights):
     model = Model(weights, {} if door == "configuration" else {"device": "cpu"})
     assert changed(door, name, OF_WEIGHTS, model) == []
 
 
-OF_EVERY_TASK = ["contains", "choice", "drop", "a user's"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OF_EVERY_TASK)
-def test_a_trained_judge_states_the_same(name, finished):
-    model = Model(options={"judge": str(finished / CELL / "sft"), "device": "cpu"})
-    assert changed("python", name, ["judge"], model) == []
-
-
-@pytest.mark.parametrize("name", quick(KINDS, "contains"))
-def test_samples_that_a_model_groups_have_the_same_confidences(name, direct):
-    with server(KINDS[name]) as api:
-        model = Model(options={"group_by": api.address, "server_model": "m"})
-        assert changed("python", name, OF_SAMPLES, model) == []
-
-
-def known(kind: Kind) -> list[dict]:
-    """Questions to fit on, with judgements of their answers."""
-    asked = []
-    for i in range(N, 5 * N):
-        answers = kind.answers(i)
-        judged = {"answers": answers, "correct": [text in kind.texts[:3] for text in answers]}
-        asked.append(kind.question(i) | judged)
-    return asked
-
-
-@pytest.mark.parametrize("name", quick(KINDS, "contains"))
-def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_test(name):
-    model = Model(options={"fit": known(KINDS[name])})
-    assert changed("python", name, CALIBRATED, model) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", OF_EVERY_TASK)
-def test_probes_do_not_depend_on_the_labels_of_the_test(name, weights):
-    model = Model(weights, {"fit": known(KINDS[name]), "device": "cpu"})
-    assert changed("python", name, PROBES, model) == []
+def test_a_trained_judge_and_probes_do_not_depend_on_the_labels_of_the_test(name, finished, weights):
+    judge = Model(options={"judge": str(finished / CELL / "sft"), "device": "cpu"})
+    assert changed("python", name, ["judge"], judge) == []
+    fitted = Model(weights, {"fit": known(KINDS[name]), "device": "cpu"})
+    assert changed("python", name, PROBES, fitted) == []
 
 
 # What follows from it
@@ -426,9 +308,9 @@ def test_probes_do_not_depend_on_the_labels_of_the_test(name, weights):
 def test_a_users_key_that_asks_for_the_reference_is_named_in_one_line(capsys):
     wanting = Path(LOOKING).read_text().replace('example.get("accepted", [])', 'example["reference"]')
     Path(LOOKING).write_text(wanting)
-    files.write_jsonl("q.jsonl", records(KINDS["a user's"], labellings(KINDS["a user's"])["as they are"]))
-    words = ["measure", "q.jsonl", "--model", "", "--methods", "agreement", "--task", LOOKING]
-    assert main([*words, "--out", "o.jsonl"]) == 2
+    kind = KINDS["a user's"]
+    files.write_jsonl("q.jsonl", Model().records(kind, labellings(kind)["as they are"]))
+    assert main(["measure", "q.jsonl", "--methods", "agreement", "--task", LOOKING, "--out", "o.jsonl"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if LOOKING in line]
     assert f"{LOOKING} key(), line 35: raised KeyError: 'reference' for question 'q" in line
 
@@ -437,10 +319,8 @@ def test_a_users_key_does_not_see_a_label_under_a_key_of_its_own():
     """Three answers differ as texts; with the accepted name seen, two of them would be one."""
     asked = {"id": "q", "question": "Where?", "reference": "Lima", "answers": ["It is Lima", "Lima!", "Quito"]}
     for accepted in ([], ["Lima"]):
-        files.write_jsonl("q.jsonl", [asked | {"accepted": accepted}])
-        words = ["measure", "q.jsonl", "--methods", "agreement", "--task", LOOKING, "--out", "o.jsonl"]
-        assert main(words) == 0
-        assert files.read_jsonl("o.jsonl")[0]["confidence"] == {"agreement": pytest.approx(1 / 3)}
+        (one,) = orce.confidence(None, [asked | {"accepted": accepted}], ["agreement"], task=LOOKING).records
+        assert one["confidence"] == {"agreement": pytest.approx(1 / 3)}
 
 
 def test_a_worked_example_does_not_answer_its_own_question():
@@ -456,9 +336,8 @@ def test_a_worked_example_does_not_answer_its_own_question():
         for example in files.read_jsonl("prompts.jsonl"):
             *shown, _ = tasks.get("qa").prompt(example)
             answers = [turn["content"] for turn in shown if turn["role"] == "assistant"]
-            repeats = "ima?" in example["question"] and any("ima?" in turn["content"] for turn in shown)
             seen.append(len(answers))
-            assert not repeats
+            assert "ima?" not in example["question"] or not any("ima?" in turn["content"] for turn in shown)
         Path("prompts.jsonl").unlink()
     assert {*seen} == {1, 2}, "one is left out where it repeats the question, and none elsewhere"
 
