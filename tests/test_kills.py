@@ -19,7 +19,7 @@ from collections import Counter
 import psutil
 import pytest
 import small_matrix
-from conftest import PROGRAMS, ROOT
+from conftest import PROGRAMS, program
 from small_matrix import marked, published
 
 
@@ -31,10 +31,8 @@ def alive(folder):
 def kill_all(folder):
     while running := alive(folder):
         for process in running:
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
         time.sleep(0.05)
 
 
@@ -48,45 +46,6 @@ def steps(folder):
     return found
 
 
-def kill_snakemake(folder, process, dice):
-    """Its jobs live on, and the next run meets them."""
-    process.kill()
-    process.wait()
-    return bool(alive(folder))
-
-
-def kill_step(folder, process, dice):
-    """Snakemake sees a failed job and ends by itself."""
-    running = steps(folder)
-    if running:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            dice.choice(running).kill()
-    else:
-        process.kill()
-    process.wait()
-    kill_all(folder)
-    return bool(running)
-
-
-def kill_group(folder, process, dice):
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    kill_all(folder)
-    return True
-
-
-def kill_in_a_write(folder, process, dice):
-    """All of them, at the first moment at which a step has a file half written; None if the run ended before that."""
-    end = time.monotonic() + 10
-    writing = False
-    while process.poll() is None and time.monotonic() < end and not writing:
-        writing = half_written(folder)
-    if process.poll() is not None:
-        return None
-    kill_group(folder, process, dice)
-    return writing
-
-
 def half_written(folder) -> bool:
     """Whether a step has a file half written. A folder may go while it is searched, as a checkpoint's does."""
     with contextlib.suppress(FileNotFoundError):
@@ -94,30 +53,40 @@ def half_written(folder) -> bool:
     return False
 
 
-KILLS = {
-    "the process group": kill_group,
-    "Snakemake alone": kill_snakemake,
-    "one step": kill_step,
-    "during a write": kill_in_a_write,
-}
+KINDS = ("the process group", "Snakemake alone", "one step", "during a write")
 
 
-def run_with_kills(folder, kills, longest, dice, expected):
-    """Kill a run and start it again, `kills` times, and let it end. What ends before that begins anew.
+def kill(kind, folder, process, dice) -> bool:
+    """Kill a part of a run; False if it ended before. During a write: all, as soon as a step has a file half written."""
+    running, end = steps(folder), time.monotonic() + 10
+    while kind == "during a write" and process.poll() is None and time.monotonic() < end and not half_written(folder):
+        continue
+    if process.poll() is not None:
+        return False
+    if kind == "Snakemake alone":  # its jobs live on, and the next run meets them
+        process.kill()
+        process.wait()
+        return True
+    if kind == "one step" and running:  # Snakemake sees a failed job and ends by itself
+        with contextlib.suppress(psutil.NoSuchProcess):
+            dice.choice(running).kill()
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    kill_all(folder)
+    return True
 
-    Returns the kinds of kills, and the number of whole runs.
-    """
-    done, runs, kinds = Counter(), 1, itertools.cycle(KILLS)
-    while done.total() < kills:
+
+def run_with_kills(folder, kills, longest, dice, expected) -> int:
+    """Kill a run and start it again, `kills` times, and let it end. What ends before that begins anew: the number of whole runs."""
+    done, runs, kinds = 0, 1, itertools.cycle(KINDS)
+    while done < kills:
         process = small_matrix.start(folder)
         try:
             code = process.wait(timeout=dice.uniform(0.5, longest))
         except subprocess.TimeoutExpired:
-            kind = next(kinds)
-            met = KILLS[kind](folder, process, dice)
-            if met is not None:
-                done[kind if met else "between jobs"] += 1
-                print(f"{done.total()} of {kills} kills", flush=True)
+            done += kill(next(kinds), folder, process, dice)
+            print(f"{done} of {kills} kills", flush=True)
             continue
         assert code == 0, (folder / "output.txt").read_text()[-6000:]
         kill_all(folder)  # what lives on would delete its folders while they are searched
@@ -126,7 +95,7 @@ def run_with_kills(folder, kills, longest, dice, expected):
             shutil.rmtree(folder / name)
         runs += 1
     small_matrix.finish(folder)
-    return done, runs
+    return runs
 
 
 def work(folder) -> Counter:
@@ -157,7 +126,7 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
     seconds = float((straight / small_matrix.TIME).read_text())
     expected = published(straight)
     kills = request.config.getoption("--kills")
-    done, runs = run_with_kills(killed, kills, seconds / 5, random.Random(25), expected)
+    runs = run_with_kills(killed, kills, seconds / 5, random.Random(25), expected)
     assert_same(published(killed), expected)
     names = ("main.tex", "tables.tex", "comparison.csv", "tables.html")
     assert {f"paper_tables/{name}" for name in names} <= set(expected)
@@ -166,71 +135,57 @@ def test_a_run_killed_at_random_moments_ends_with_the_same_files(killed, letters
     once, computed = work(straight), work(killed)
     assert "dpo mmlu/small" in computed and set(computed) <= set(once)  # what a killed tee had not written is lost
     ratio = computed.total() / (runs * once.total())
-    print(f"\n{kills} kills in {runs} run(s) of {seconds:.0f} s: {dict(done)}")
-    print(f"{len(expected)} published files, the same bytes in each")
+    print(
+        f"\n{kills} kills in {runs} run(s) of {seconds:.0f} s: the same bytes in each of {len(expected)} published files"
+    )
     print(f"items and steps computed: {computed.total()} instead of {runs} x {once.total()} ({ratio:.2f})")
 
 
-def environment(**more) -> dict:
-    return os.environ | {"PYTHONPATH": str(ROOT / "workflow")} | more
-
-
-def command(*arguments) -> list[str]:
-    return [sys.executable, str(PROGRAMS), "progress", *arguments]
-
-
-def in_a_log(*arguments, **more) -> list[str]:
-    done = subprocess.run(command(*arguments), env=environment(**more), capture_output=True, text=True, check=False)
-    assert done.stdout == ""
-    return done.stderr.splitlines()
-
-
 def test_a_log_gets_plain_lines_and_of_a_quick_step_the_last_count_only():
-    lines = in_a_log("0.2", FORCE_COLOR="1", TTY_COMPATIBLE="1")
-    shown = [line for line in lines if line.startswith("[sample arithmetic/[small]] ")]
-    assert 2 <= len(shown) <= 4
-    assert re.fullmatch(r"\[sample arithmetic/\[small\]\] 40/40  \d+ s  loss 0.0250", shown[-1])
-    assert "s left" in shown[0]
-    assert not re.search(r"[\x1b\r━]", "".join(lines))
-    (line,) = [line for line in in_a_log("10") if line.startswith("[sample")]
+    def in_a_log(every: str, **environment) -> list[str]:
+        done = program(sys.executable, PROGRAMS, "progress", every, **environment)
+        assert done.stdout == ""
+        return [line for line in done.stderr.splitlines() if line.startswith("[sample arithmetic/[small]] ")]
+
+    first, *_, last = shown = in_a_log("0.2", FORCE_COLOR="1", TTY_COMPATIBLE="1")
+    assert 2 <= len(shown) <= 4 and "s left" in first
+    assert re.fullmatch(r"\[sample arithmetic/\[small\]\] 40/40  \d+ s  loss 0.0250", last)
+    assert not re.search(r"[\x1b\r━]", "".join(shown))
+    (line,) = in_a_log("10")
     assert line.startswith("[sample arithmetic/[small]] 40/40  ")
 
 
-FOUND = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"
-FIT = "from orce.methods import fitted; fitted.fit_isotonic([0.1, 0.2, 0.9], [0, 1, 1])"
+def python(*lines: str):
+    return program(sys.executable, "-c", "; ".join(lines))
 
 
-def printed(*lines: str) -> list[str]:
-    command = [sys.executable, "-c", "; ".join(["import sys", *lines])]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+START = ("import sys", "from orce.runtime import process", "process.pause_collection()")
 
 
 @pytest.mark.slow
 def test_only_a_step_leaves_scikit_learn_and_scipy_out_of_its_start():
-    start = ("from orce.runtime import process", "process.pause_collection()")
-    assert printed(*start, "import orce.training.dpo, orce.judge.reader", FOUND, FIT, FOUND) == ["0", "2"]
-    assert printed("import orce.llm.language_model", FOUND) == ["2"]
+    found = "print(sum(name in sys.modules for name in ('sklearn', 'scipy.optimize')))"
+    fit = "from orce.methods import fitted; fitted.fit_isotonic([0.1, 0.2, 0.9], [0, 1, 1])"
+    assert python(*START, "import orce.training.dpo, orce.judge.reader", found, fit, found).stdout == "0\n2\n"
+    assert python("import sys, orce.llm.language_model", found).stdout == "2\n"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kept", [False, True])
 def test_on_the_cpu_the_memory_of_large_tensors_is_used_again(kept):
     """Each of 20 of 64 MB, freed before the next, would have its 16,384 pages cleared by the kernel."""
-    keep = ["from orce.runtime import process", *["process.pause_collection()"] * kept, "process.keep_memory()"]
     count = "resource.getrusage(resource.RUSAGE_SELF).ru_minflt"
-    lines = ["import resource, torch", *keep, f"first = {count}"]
-    lines += ["[None for i in range(20) if torch.ones(2 ** 24).sum() < i]"]
-    (faults,) = printed(*lines, f"print({count} - first)")
-    assert (int(faults) < 10 * 16_384) == kept
+    started = START if kept else START[:2]
+    tensors = "[None for i in range(20) if torch.ones(2 ** 24).sum() < i]"
+    lines = ["import resource, torch", *started, "process.keep_memory()", f"first = {count}", tensors]
+    assert (int(python(*lines, f"print({count} - first)").stdout) < 10 * 16_384) == kept
 
 
 @pytest.mark.slow
 def test_a_step_waits_for_its_threads_and_ends_with_its_code():
     left = "atexit.register(print, 'left to the end', flush=True)"
-    code = f"import atexit; {left}; from orce.runtime import process; process.pause_collection(); import torch; process.end(7)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = python("import atexit", left, *START, "import torch", "process.end(7)")
     assert (done.returncode, done.stdout, done.stderr) == (7, "left to the end\n", "")
     late = "threading.Timer(0.5, print, ['late']).start()"
-    code = f"import threading, torch; {late}; from orce.runtime import process; process.end(0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "late\n"
+    done = python("import threading, torch", late, *START[:2], "process.end(0)")
+    assert (done.returncode, done.stdout) == (0, "late\n")
