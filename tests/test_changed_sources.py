@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT, cases, typed
+from conftest import ROOT, cases, own_config, typed
 from test_bad_input import call
 from test_workflow import job_counts
 
@@ -19,7 +19,6 @@ from orce.settings.stage import to_mapping
 
 pytestmark = pytest.mark.slow
 
-MODULES = dict(cases("own_sources"))
 ROWS = ["consistency", "topk", "sft", "orce", "mine", "taught", "orce-mine", "measured", "asked", "sft+bent"]
 
 
@@ -30,20 +29,17 @@ def planned_once(small, tmp_path_factory) -> Path:
     shutil.copytree(ROOT / "tests" / "data" / "mmlu", folder / "data")
     shutil.copytree(small, folder / "model")
     (folder / "my").mkdir()
-    for name, text in MODULES.items():
+    for name, text in cases("own_sources"):
         (folder / "my" / name).write_text(text)
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    splits = {name: {"from": "test", "size": 8} for name in ("sft", "rl", "test")}
     known = {"task": "my/task.py", "source": {"path": "data"}}
-    fit = {"confidence_from": "own", "splits": {"test": {"from": "validation", "size": 8}}}
-    config["datasets"] = {"own": known | {"splits": splits, "calibrate_on": "fit"}, "fit": known | fit}
-    config["models"] = {"local": {"label": "Local", "source": {"path": "model"}}}
-    config["methods"] = {"mine": "my/sampled.py", "taught": {"module": "my/trained.py"}, **config.get("methods", {})}
-    config["methods"] |= {name: f"my/{name}.py" for name in ("measured", "asked", "bent")}
-    config["rewards"] = {"mine": "my/reward.py"}
-    config["tables"] = {"one": {"kind": "main", "dataset": "own", "models": ["local"], "methods": ROWS}}
-    config |= {"paper_tables": ["one"], "device": "cpu", "gpus": 0}
-    config["training"]["gpus"] = 0
+    splits = {name: {"from": "test", "size": 8} for name in ("sft", "rl", "test")}
+    fit = known | {"confidence_from": "own", "splits": {"test": {"from": "validation", "size": 8}}}
+    own = {"mine": "my/sampled.py", "taught": {"module": "my/trained.py"}}
+    own |= {name: f"my/{name}.py" for name in ("measured", "asked", "bent")}
+    models = {"local": {"label": "Local", "source": {"path": "model"}}}
+    spec = known | {"splits": splits, "calibrate_on": "fit"}
+    config = own_config("own", spec, models, ROWS, methods=own, rewards={"mine": "my/reward.py"})
+    config["datasets"]["fit"] = fit
     (folder / "config.yaml").write_text(yaml.safe_dump(config))
     with contextlib.chdir(folder):
         for listed in re.findall(r"Missing output files: ([^;\n]+)", plan()):
@@ -72,14 +68,6 @@ def plan() -> str:
     return said
 
 
-def changed(path: Path) -> None:
-    """Another content of the same length."""
-    data = path.read_bytes()
-    signs = {".csv": b"e", ".py": b"\n"}
-    place = data.rfind(signs[path.suffix]) if path.suffix in signs else len(data) * 3 // 4
-    path.write_bytes(data[:place] + (b" " if path.suffix == ".py" else bytes([data[place] ^ 1])) + data[place + 1 :])
-
-
 def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):
     assert "Nothing to be done" in plan()
     for path in [*folder.glob("data/**/*"), *folder.glob("model/*"), *folder.glob("my/*.py")]:
@@ -91,21 +79,17 @@ def test_sources_that_are_untouched_or_only_touched_plan_nothing(folder):
 @pytest.mark.parametrize(("path", "again"), cases("changed_sources"))
 def test_a_replaced_source_plans_what_depends_on_it_though_it_keeps_its_times(folder, path, again):
     place = folder / path
-    kept = place.read_bytes() if place.exists() else None
-    before = place.stat() if place.exists() else None
-    if kept is None:
-        place.write_text("About the model")
-    else:
-        changed(place)
-        os.utime(place, ns=(before.st_atime_ns, before.st_mtime_ns))
+    kept = place.read_bytes() if place.exists() else b""
+    times = place.stat() if kept else folder.stat()
+    place.write_bytes(kept[:-1] + b" ")  # another content, of the same length
+    os.utime(place, ns=(times.st_atime_ns, times.st_mtime_ns))
+    assert place.read_bytes() != kept
     try:
         said = plan()
         assert set(job_counts(said)) == {*again} if again else "Nothing to be done" in said
         assert not again or f'"{path.split("/")[0]}' in said, "the plan names the source"
     finally:
-        place.unlink()
-        if kept is not None:
-            place.write_bytes(kept)
+        place.write_bytes(kept) if kept else place.unlink()
 
 
 def test_the_digest_of_a_big_file_is_noted_and_its_content_decides(tmp_path, monkeypatch):

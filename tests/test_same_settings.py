@@ -8,7 +8,6 @@ from collections import Counter
 
 import dry_run
 import pytest
-import small_matrix
 import yaml
 from conftest import ROOT, cases
 from test_workflow import job_counts
@@ -29,8 +28,8 @@ def snakemake(folder, change: dict, *words: str, dry=True, **environment) -> tup
     return dry_run.refused(folder, *words, environment=environment)
 
 
-def planned(folder, change: dict, *words: str, **environment) -> str:
-    code, said = snakemake(folder, change, *words, **environment)
+def planned(folder, change: dict, *words: str, **more) -> str:
+    code, said = snakemake(folder, change, *words, **more)
     assert code == 0, said[-2000:]
     return said
 
@@ -47,58 +46,26 @@ def refused(folder, change: dict, *words: str) -> str:
     return last_line
 
 
-def touched(folder, change: dict, **environment) -> tuple[int, str]:
-    return snakemake(folder, change, *TOUCH, dry=False, **environment)
-
-
-def finished(straight, folder, *parts):
-    small_matrix.write(folder, yaml.safe_load((straight / "config.yaml").read_text()), {})
-    shutil.copy(straight / "small.yaml", folder)
-    for name in parts:
-        shutil.copytree(straight / name, folder / name)
-    return folder
-
-
 @pytest.fixture(scope="module")
 def recorded(straight, tmp_path_factory):
     """A finished run with Snakemake's records."""
-    return finished(straight, tmp_path_factory.mktemp("recorded"), "results", "paper_tables", ".snakemake")
+    return shutil.copytree(straight, tmp_path_factory.mktemp("run") / "recorded")
 
 
 @pytest.fixture(scope="module")
 def unpacked(straight, tmp_path_factory):
     """A finished run without Snakemake's records, as an archive has it."""
-    return finished(straight, tmp_path_factory.mktemp("unpacked"), "results", "paper_tables")
-
-
-@pytest.fixture
-def former(recorded, tmp_path):
-    """The finished run with the seals and the records of an earlier version, whose settings had some keys of one value alone."""
-    folder = shutil.copytree(recorded, tmp_path / "run")
-    for manifest in folder.glob("results/**/*manifest.json"):
-        facts = store.read_manifest(manifest)
-        settings = facts.get("settings", {})
-        if "training" in settings:
-            settings["training"]["shared_prefix"] = True
-        elif "model" in settings and "engine" not in settings and "method" not in settings:
-            settings["reader"] = "transformers"
-        store.write_manifest(manifest, facts)
-    for record in folder.glob(".snakemake/metadata/*"):
-        facts = json.loads(record.read_text())
-        trained = [words.replace('"save_steps"', '"shared_prefix": true, "save_steps"') for words in facts["params"]]
-        read = [words.replace('"task"', '"reader": "transformers", "task"') for words in trained]
-        facts["params"] = read if facts["rule"] in ("state", "candidates") else trained
-        record.write_text(json.dumps(facts))
-    return folder
+    place = tmp_path_factory.mktemp("run") / "unpacked"
+    return shutil.copytree(straight, place, ignore=shutil.ignore_patterns(".snakemake"))
 
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("case", cases("other_settings"), ids=json.dumps)
-def test_results_without_records_are_refused_under_other_settings(unpacked, case):
+def test_results_without_records_are_refused_under_other_settings(unpacked, recorded, case):
     if case["said"] is None:
-        assert plans_nothing(unpacked, case["change"])
+        assert plans_nothing(unpacked, case["change"]) and plans_nothing(recorded, case["change"])
     else:
         line = refused(unpacked, case["change"])
         assert re.match(rf"(results/mmlu|paper_tables)/.*{case['said']}", line), line
@@ -112,23 +79,6 @@ def test_changed_settings_are_refused_where_snakemake_looks_at_times_alone(recor
 TABLES = {"table": 1, "tables": 1, "paper_tables": 1}
 
 
-@pytest.mark.parametrize(("change", "again"), [
-    (BETA, {"dpo": 1, "state": 1, "evaluate": 1}),
-    ({"models": {"small": {"label": "Another"}}}, {}),
-    ({"methods": {"cot": {"max_tokens": 9}}}, {"elicit": 1, "evaluate": 1}),
-])  # fmt: skip
-def test_snakemake_makes_again_what_has_changed_parameters(recorded, change, again):
-    """More of them: test_docs.py."""
-    assert job_counts(planned(recorded, change)) == again | TABLES
-
-
-def with_the_seal_changed(folder, name: str, change) -> None:
-    manifest = folder / f"{name}manifest.json"
-    facts = store.read_manifest(manifest)
-    change(facts)
-    store.write_manifest(manifest, facts)
-
-
 @pytest.mark.parametrize(("name", "change", "said"), [
     (f"{CELL}/dpo/", lambda facts: facts["settings"]["stage"].update(beta=0.3),
      "dpo/manifest.json: made with other settings than now (stage.beta: 0.3, now 1.0)"),
@@ -137,7 +87,10 @@ def with_the_seal_changed(folder, name: str, change) -> None:
 ])  # fmt: skip
 def test_what_another_run_made_is_refused(recorded, tmp_path, name, change, said):
     folder = shutil.copytree(recorded, tmp_path / "mixed")
-    with_the_seal_changed(folder, name, change)
+    manifest = folder / f"{name}manifest.json"
+    facts = store.read_manifest(manifest)
+    change(facts)
+    store.write_manifest(manifest, facts)
     assert said in refused(folder, {})
 
 
@@ -147,10 +100,8 @@ def test_a_table_without_a_seal_is_refused_and_made_by_what_is_named(recorded, u
         folder = shutil.copytree(kept, tmp_path / kept.name)
         (folder / "paper_tables" / "main.manifest.json").unlink()
         if kept is unpacked:
-            code, said = touched(folder, {})
-            assert code == 0, said[-2000:]
             named = "the next run names the command that makes them again"
-            assert f"{unsealed}: no seal; {named}" in said
+            assert f"{unsealed}: no seal; {named}" in planned(folder, {}, *TOUCH, dry=False)
         assert f"{unsealed}: made with other settings than now (no seal)" in refused(folder, {})
         named = (folder / ".snakemake" / "other_settings").read_text().split()
         assert job_counts(planned(folder, {}, "-R", *named)) == TABLES
@@ -177,46 +128,46 @@ def test_refused_results_are_made_again_by_the_command_that_is_named_or_kept(unp
     folder = shutil.copytree(unpacked, tmp_path / "kept")
     again = Counter(dpo=1, state=1, evaluate=1, **TABLES)
     for change in ({"models": {"small": {"label": "Another"}}}, BETA):
-        code, said = touched(folder, change)
+        code, said = snakemake(folder, change, *TOUCH, dry=False)
         assert code == 1 and "made with other settings than now" in said
         assert not [*folder.glob(".snakemake/metadata/*")]
     named = (folder / ".snakemake/other_settings").read_text().split()
     assert named == [f"{CELL}/dpo/manifest.json"]
     assert job_counts(planned(folder, BETA, "-R", *named)) == again
-    assert touched(folder, BETA, ORCE_KEEP="1")[0] == 0
+    planned(folder, BETA, *TOUCH, dry=False, ORCE_KEEP="1")
     assert refused(folder, BETA)
     assert plans_nothing(folder, BETA, ORCE_KEEP="1")
     assert job_counts(planned(folder, {})) == again
 
 
-def test_results_of_an_earlier_version_are_kept_by_the_one_command_that_the_plan_names(former):
+def test_results_of_an_earlier_version_are_kept_by_the_one_command_that_the_plan_names(recorded, tmp_path):
+    """Its seals and records have settings of keys that had one value alone."""
+    former = shutil.copytree(recorded, tmp_path / "run")
+    for manifest in former.glob("results/**/*manifest.json"):
+        facts = store.read_manifest(manifest)
+        settings = facts.get("settings", {})
+        if "training" in settings:
+            settings["training"]["shared_prefix"] = True
+        elif "model" in settings and "engine" not in settings and "method" not in settings:
+            settings["reader"] = "transformers"
+        store.write_manifest(manifest, facts)
+    for record in former.glob(".snakemake/metadata/*"):
+        facts = json.loads(record.read_text())
+        trained = [words.replace('"save_steps"', '"shared_prefix": true, "save_steps"') for words in facts["params"]]
+        read = [words.replace('"task"', '"reader": "transformers", "task"') for words in trained]
+        facts["params"] = read if facts["rule"] in ("state", "candidates") else trained
+        record.write_text(json.dumps(facts))
     said = planned(former, {})
     counts = job_counts(said)
     assert counts["sft"] == counts["dpo"] == 1
     assert f"{counts.total() - 1} of {counts.total()} jobs would make again what is there" in said
     assert "to keep it, once and with the same configuration: snakemake --touch -F -- all" in said
-    code, said = touched(former, BETA)
+    code, said = snakemake(former, BETA, *TOUCH, dry=False)
     assert code == 1 and "stage.beta: 1.0, now 0.3" in said
     assert "to make them again: --rerun-triggers mtime -f -- $(cat .snakemake/other_settings), and then" in said
-    code, said = touched(former, {})
-    assert code == 0, said[-2000:]
+    planned(former, {}, *TOUCH, dry=False)
     assert plans_nothing(former, {})
     assert job_counts(planned(former, BETA))["dpo"] == 1
-
-
-def test_a_file_from_more_or_fewer_inputs_than_its_rule_reads_now_is_refused(unpacked, tmp_path):
-    tested_alone = {"models": {"small": {"trains": False}}, "tables": {"main": {"methods": ["vanilla"]}}}
-    samples = f"{SAMPLES}.jsonl"
-    assert "made from results/mmlu/prompts/rl.jsonl too" in refused(unpacked, tested_alone, "--", samples)
-    tested = shutil.copytree(unpacked, tmp_path / "tested")
-
-    def of_the_test_alone(facts):
-        inputs = facts["inputs"].items()
-        facts["inputs"] = {name: digest for name, digest in inputs if "/prompts/test" in name}
-
-    with_the_seal_changed(tested, f"{SAMPLES}.", of_the_test_alone)
-    assert plans_nothing(tested, tested_alone, "--", samples)
-    assert "made without results/mmlu/prompts/rl.jsonl" in refused(tested, {}, "--", samples)
 
 
 def test_in_how_many_jobs_a_stage_runs_changes_nothing_in_its_file(recorded, unpacked, tmp_path):
@@ -227,16 +178,8 @@ def test_in_how_many_jobs_a_stage_runs_changes_nothing_in_its_file(recorded, unp
         assert f"{SAMPLES}.jsonl: made with other settings than now (samples: 4, now 5)" in line
     assert "jobs would make again what is there and was made with these settings" in planned(recorded, split)
     folder = shutil.copytree(recorded, tmp_path / "split")
-    code, said = touched(folder, split)
-    assert code == 0, said[-2000:]
+    planned(folder, split, *TOUCH, dry=False)
     assert plans_nothing(folder, split)
-
-
-def test_a_table_is_not_made_again_for_a_model_and_a_data_set_that_it_does_not_show(recorded):
-    splits = {"test": {"from": "test", "size": 5}}
-    other = {"task": "mmlu", "source": {"path": str(ROOT / "tests" / "data" / "mmlu")}, "splits": splits}
-    further = {"label": "Further", "source": {"model": "small"}}
-    assert plans_nothing(recorded, {"datasets": {"other": other}, "models": {"further": further}})
 
 
 @pytest.mark.parametrize(("deleted", "again"), cases("deleted"))
@@ -251,14 +194,13 @@ def test_what_was_deleted_is_made_again_with_what_follows_and_no_more(recorded, 
 
 def test_weights_of_another_package_or_file_are_refused(project):
     """A folder of weights as the rule convert_model leaves it, without Snakemake's records."""
-    folder = project / "results" / "models" / "smollm2"
-    demo = ROOT / "config" / "demo.yaml"
+    folder, demo = project / "results" / "models" / "smollm2", ROOT / "config" / "demo.yaml"
     source = yaml.safe_load(demo.read_text())["models"]["smollm2"]["source"]
     folder.mkdir(parents=True)
     package, file = source["package"], source["file"]
     sealed = {"sha256": {}} | store.origin(folder, source)
     earlier = {"package": package, "version": "1", "sha256": {}, "file": sealed["file"]}
-    target = ("--cores", "1", "--", "results/models/smollm2/manifest.json")
+    configured = ("--snakefile", ROOT / "Snakefile", "--configfile", demo, "change.yaml", "--cores", "1")
     for facts, change, told in (
         (sealed, {}, None),
         (sealed, {"package": "other-package"}, f"package: {package!r}, now 'other-package'"),
@@ -266,10 +208,8 @@ def test_weights_of_another_package_or_file_are_refused(project):
         (earlier, {}, f"(file: None, now {file!r})"),
     ):
         store.write_manifest(folder / "manifest.json", facts)
-        changed = {"models": {"smollm2": {"source": change}}}
-        (project / "change.yaml").write_text(yaml.safe_dump(changed))
-        configured = ("--snakefile", ROOT / "Snakefile", "--configfile", demo, "change.yaml")
-        code, said = dry_run.snakemake(project, *configured, *target)
+        (project / "change.yaml").write_text(yaml.safe_dump({"models": {"smollm2": {"source": change}}}))
+        code, said = dry_run.snakemake(project, *configured, "--", "results/models/smollm2/manifest.json")
         assert code == int(told is not None) and (told or "") in said, said[-2000:]
 
 
