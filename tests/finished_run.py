@@ -32,45 +32,30 @@ SPEED = {"confidence": {"chunk": 8, "batch_tokens": 512}}
 EVALUATE = {"unparsed_confidence": 0.5, "bootstrap": 50, "dataset": "arithmetic", "model": "small", "method": "sft"}
 
 
-def make(root: Path, model: str) -> Path:
+def make(root: Path, model: str, cell=CELL, task=ARITHMETIC, trained="sft", row="sft") -> Path:
     """A run in the folder `root` whose confidence LLM is trained over `model`; paths in it are relative, as always."""
-    shutil.copytree(model, root / "results" / "models" / "small")
+    base, asked, table = f"results/models/{cell.name}", cell.parent / "prompts", cell / "surrogate.csv"
+    weights, stated = cell / trained, cell / row / "confidences.jsonl"
+    used = {"task": task, "model": MODEL | {"source": {"path": base}}}
+    shutil.copytree(model, root / base)
     with contextlib.chdir(root):
         for split in SPLITS:
-            assert main(prompts_words(PROMPTS, f"results/arithmetic/prompts/{split}.jsonl", split)) == 0
-        write_samples()
-        step("surrogate", samples=CELL / "samples.jsonl", seed=1, out=CELL / "surrogate.csv")
-        asked = "sft=results/arithmetic/prompts/sft.jsonl"
-        step("sft", SFT, surrogate=CELL / "surrogate.csv", prompts=asked, out=CELL / "sft")
-        state(CELL / "sft" / "confidences.jsonl", weights=CELL / "sft")
-        step(
-            "evaluate", EVALUATE | {"seed": 1}, confidences=CELL / "sft/confidences.jsonl",
-            surrogate=CELL / "surrogate.csv", manifests=CELL / "sft/manifest.json", out=CELL / "sft/metrics.json",
-            extra=CELL / "sft/extra.json",
-        )  # fmt: skip
+            chosen = PROMPTS | {"dataset": cell.parent.name, "task": task}
+            assert main(prompts_words(chosen, f"{asked}/{split}.jsonl", split)) == 0
+        write_samples(cell / "samples.jsonl", [asked / f"{split}.jsonl" for split in SPLITS])
+        step("surrogate", samples=cell / "samples.jsonl", seed=1, out=table)
+        step("sft", SFT | used, surrogate=table, prompts=f"sft={asked}/sft.jsonl", out=weights)
+        state(stated, cell, used, weights=weights)
+        named = {"dataset": cell.parent.name, "model": cell.name, "method": row, "seed": 1}
+        read = {"confidences": stated, "surrogate": table, "manifests": weights / "manifest.json"}
+        made = {"out": stated.with_name("metrics.json"), "extra": stated.with_name("extra.json")}
+        step("evaluate", EVALUATE | named, **read, **made)
     return root
 
 
 def demo(root: Path, model: str) -> Path:
     """The folders of the demo that docs/measure.md names, of a run as small as that of `make`."""
-    shutil.copytree(model, root / "results/models/smollm2")
-    cell, asked = Path("results/worldfacts/smollm2"), "results/worldfacts/prompts"
-    samples, table, shard = cell / "samples.jsonl", cell / "surrogate.csv", cell / "shards/orce-0.jsonl"
-    task, used = {"dataset": "worldfacts", "task": WORLDFACTS}, MODEL | {"source": {"path": "results/models/smollm2"}}
-    with contextlib.chdir(root):
-        made = []
-        for split in SPLITS:
-            assert main(prompts_words(PROMPTS | task, f"{asked}/{split}.jsonl", split)) == 0
-            known = files.read_jsonl(f"{asked}/{split}.jsonl")
-            made += [sample(split, one | {"reference": one["reference"][0]}) for one in known]
-        store.write(samples, made)
-        step("surrogate", samples=samples, seed=1, out=table)
-        own = {"task": WORLDFACTS, "model": used}
-        step("sft", SFT | own, surrogate=table, prompts=f"sft={asked}/sft.jsonl", out=cell / "dpo")
-        with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
-            step("state", STATED | own, prompts=f"{asked}/test.jsonl", samples=samples, weights=cell / "dpo", out=shard)
-        step("gather", shards=shard, readout="stated", out=cell / "orce/confidences.jsonl")
-    return root
+    return make(root, model, Path("results/worldfacts/smollm2"), WORLDFACTS, trained="dpo", row="orce")
 
 
 def step(name: str, settings: dict | None = None, **arguments) -> None:
@@ -78,18 +63,18 @@ def step(name: str, settings: dict | None = None, **arguments) -> None:
     assert main([name, *(["--settings", json.dumps(settings)] if settings else []), *flags]) == 0
 
 
-def state(out, model: dict = MODEL, weights=None) -> None:
+def state(out, cell: Path = CELL, used: dict | None = None, **weights) -> None:
     """Confidences in the greedy answers to the test prompts, as the workflow states them."""
-    shard = CELL / "shards" / f"{Path(out).stem}-0.jsonl"
-    judge = {} if weights is None else {"weights": weights}
+    shard, settings = cell / "shards" / f"{Path(out).stem}-0.jsonl", STATED | (used or {"model": MODEL})
+    read = {"prompts": cell.parent / "prompts/test.jsonl", "samples": cell / "samples.jsonl"}
     with mock.patch.dict(os.environ, {"ORCE_SPEED": json.dumps(SPEED)}):
-        step("state", STATED | {"model": model}, prompts=TEST, samples=CELL / "samples.jsonl", out=shard, **judge)
+        step("state", settings, **read, out=shard, **weights)
     step("gather", shards=shard, readout="stated", out=out)
 
 
-def write_samples() -> None:
-    """Samples that the run's model did not give, so that some answers are right."""
-    store.write(CELL / "samples.jsonl", [sample(split, one) for split in SPLITS for one in prompts(split)])
+def write_samples(out, asked: list) -> None:
+    """Samples that the run's model did not give, so that some answers are right; of questions in PLACE/SPLIT.jsonl."""
+    store.write(out, [sample(Path(path).stem, one) for path in asked for one in files.read_jsonl(path)])
 
 
 def prompts(split: str) -> list[dict]:
@@ -98,11 +83,11 @@ def prompts(split: str) -> list[dict]:
 
 def sample(split: str, example: dict) -> dict:
     """Four answers, right ones and others, and one that could not be read among the greedy ones."""
-    place = len(example["question"]) % 5
-    answers = [example["reference"] if i < place else str(i) for i in range(4)]
-    correct = [answer == example["reference"] for answer in answers]
+    reference = example["reference"] if isinstance(example["reference"], str) else example["reference"][0]
+    answers = [reference if i < len(example["question"]) % 5 else str(i) for i in range(4)]
+    correct = [answer == reference for answer in answers]
     greedy = None if example["id"].endswith("*3") else answers[0]
-    judged = {"answer": greedy, "raw": answers[0], "correct": greedy == example["reference"], "f1": None}
+    judged = {"answer": greedy, "raw": answers[0], "correct": greedy == reference, "f1": None}
     samples = {"answers": answers, "raw": [f"It is {answer}" for answer in answers], "correct": correct}
     return {"id": example["id"], "split": split} | samples | {"greedy": judged}
 
