@@ -15,7 +15,6 @@ from test_workflow import job_counts
 from orce.artefacts import store
 
 CELL = "results/mmlu/small"
-SAMPLES = f"{CELL}/samples"
 BETA = {"dpo": {"beta": 0.3}}
 TOUCH = ("--touch", "-F")
 TIMES_ALONE = ("--rerun-triggers", "mtime")
@@ -175,7 +174,7 @@ def test_in_how_many_jobs_a_stage_runs_changes_nothing_in_its_file(recorded, unp
     for words in ((), TIMES_ALONE):
         assert plans_nothing(unpacked, split, *words)
         line = refused(unpacked, {"answers": {"shards": 2, "samples": 5}}, *words)
-        assert f"{SAMPLES}.jsonl: made with other settings than now (samples: 4, now 5)" in line
+        assert f"{CELL}/samples.jsonl: made with other settings than now (samples: 4, now 5)" in line
     assert "jobs would make again what is there and was made with these settings" in planned(recorded, split)
     folder = shutil.copytree(recorded, tmp_path / "split")
     planned(folder, split, *TOUCH, dry=False)
@@ -217,8 +216,8 @@ def test_the_plan_says_whose_tables_it_replaces_and_the_report_shows_no_others(r
     folder = shutil.copytree(recorded, tmp_path / "another")
     other = {"kind": "main", "dataset": "mmlu", "models": ["small"], "methods": ["vanilla"]}
     change = {"tables": {"other": other}, "paper_tables": ["other"]}
-    replaced = "paper_tables/tables.* and comparison.* are replaced: they show main, now other"
-    assert replaced in planned(folder, change)
+    said = planned(folder, change)
+    assert "paper_tables/tables.* and comparison.* are replaced: they show main, now other" in said
     code, said = snakemake(folder, change, "--report", "report.html", dry=False)
     assert code == 1 and "paper_tables/tables.tex" in said and not (folder / "report.html").exists()
 
