@@ -5,106 +5,76 @@ import json
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
-import dry_run
 import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
 import small_matrix
 import yaml
-from conftest import ROOT, program, typed
+from conftest import ROOT, program
 from test_any_data import written
 from test_workflow import plan
 from test_workflow import snakemake as run_snakemake
 
 from orce import methods, metrics, stages, tasks
 from orce.__main__ import main
-from orce.artefacts import files, store
+from orce.artefacts import store
 from orce.config import layout
 from orce.config.check import read_config
-from orce.metrics import summarise, summarise_extra
 from orce.metrics.definitions import EXTRA, METRICS
 from orce.metrics.summary import Stated
 from orce.reports import figures
-from orce.runtime import preflight
 from orce.settings import load
-from orce.settings.stage import CellPicture, Pictures, parse_argument, to_argument, to_mapping
+from orce.settings.stage import CellPicture, parse_argument, to_mapping
 from orce.stages import prompts
-from orce.stages.figures import KINDS, FiguresSettings
-
-PICTURES = ["reliability-mmlu_small", "risk-coverage-mmlu_small"]
+from orce.stages.figures import FiguresSettings
 
 
 def snakemake(*arguments, folder):
     return run_snakemake("--configfile", "small.yaml", *arguments, "--", "all", folder=folder)
 
 
-@pytest.fixture(scope="module")
-def pictured(straight, tmp_path_factory) -> Path:
-    """The finished small matrix, with what the target `all` adds to its tables."""
-    folder = shutil.copytree(straight, tmp_path_factory.mktemp("report") / "project", symlinks=True)
-    snakemake("--cores", "1", folder=folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def report(pictured) -> dict:
-    """The data in the report: results and categories by file, the text of the first page, the times of the rules."""
-    snakemake("--report", "report.html", folder=pictured)
-    text = (pictured / "report.html").read_text()
-    assert not re.search(r"""(src|href)=["']https?://""", text), "nothing is asked of the network"
-
-    def data(name):
-        *_, last = re.finditer(rf'var {name} = (?=[{{"])', text)
-        return json.JSONDecoder().raw_decode(text[last.end() :])[0]
-
-    return {name: data(name) for name in ("results", "categories", "workflow_desc", "runtimes_spec")}
-
-
-def content(file: dict) -> bytes:
-    return base64.b64decode(file["data_uri"].partition("base64,")[2])
+def data(text: str, name: str):
+    """What a report holds under a name."""
+    *_, last = re.finditer(rf'var {name} = (?=[{{"])', text)
+    return json.JSONDecoder().raw_decode(text[last.end() :])[0]
 
 
 @pytest.mark.slow
-def test_every_part_stands_in_its_category_with_its_label(report):
-    listed = report["categories"].items()
-    shown = {name: sorted(path for some in paths.values() for path in some) for name, paths in listed}
-    assert shown.pop("Figures") == sorted(f"figures/{name}.png" for name in PICTURES)
+def test_the_report_is_one_file_with_every_table_picture_and_metric_of_the_run_in_its_category(straight, tmp_path):
+    folder = shutil.copytree(straight, tmp_path / "project", symlinks=True)
+    snakemake("--cores", "1", folder=folder)
+    assert "Nothing to be done" in snakemake("--cores", "1", folder=folder), "a second run has nothing to draw"
+    snakemake("--report", "report.html", folder=folder)
+    text = (folder / "report.html").read_text()
+    assert not re.search(r"""(src|href)=["']https?://""", text), "nothing is asked of the network"
+    listed, results, page = (data(text, name) for name in ("categories", "results", "workflow_desc"))
+    shown = {name: sorted(path for some in paths.values() for path in some) for name, paths in listed.items()}
     assert shown == {
+        "Figures": ["figures/reliability-mmlu_small.png", "figures/risk-coverage-mmlu_small.png"],
         "Tables": ["paper_tables/main.html", "paper_tables/tables.html"],
         "Comparison with the paper": ["paper_tables/comparison.csv"],
         "Metrics": ["results/metrics.csv"],
     }
-    labels = report["results"]["figures/reliability-mmlu_small.png"]["labels"]
-    assert labels == {"picture": "reliability", "of": "MMLU, small"}
-
-
-@pytest.mark.slow
-def test_its_files_are_those_of_the_run(report, pictured):
-    for path, file in report["results"].items():
-        assert content(file) == (pictured / path).read_bytes(), path
-    tables = (pictured / "paper_tables/tables.html").read_text()
-    found = json.loads((pictured / "results/mmlu/small/orce/metrics.json").read_text())
+    labels = {"picture": "reliability", "of": "MMLU, small"}
+    assert results["figures/reliability-mmlu_small.png"]["labels"] == labels
+    for path, file in results.items():
+        content = base64.b64decode(file["data_uri"].partition("base64,")[2])
+        assert content == (folder / path).read_bytes(), path
+    tables = (folder / "paper_tables/tables.html").read_text()
+    found = json.loads((folder / "results/mmlu/small/orce/metrics.json").read_text())
     assert f"{found['aurc']:.3f}" in tables and f"{found['ece']:.3f}" in tables
-
-
-@pytest.mark.slow
-def test_it_opens_on_the_tables_and_two_pictures_with_captions_and_times(report, pictured):
-    page = report["workflow_desc"]
     pictures = re.findall(r'<img [^>]*alt="[^"]*/([\w-]+)\.png"', page)
     assert pictures == ["risk-coverage-mmlu_small", "reliability-mmlu_small"]
-    assert page.count("<iframe") == 1 and page.index("<iframe") < page.index("<img")
+    assert page.count("<iframe") == 1 and page.index("<iframe") < page.index("<img"), "it opens on the tables"
     assert "System Message" not in page, "docutils complains in the page"
-    text = report["workflow_desc"] + "".join(file["caption"] for file in report["results"].values())
+    said = " ".join((page + "".join(file["caption"] for file in results.values())).split())
     for words in ("ten bins of ECE", "expectation over all orders", "200 resamples", "Datasets: mmlu. Models: "):
-        assert words in " ".join(text.split())
-    again = snakemake("--cores", "1", folder=pictured)
-    assert "Nothing to be done" in again, "a second run has nothing to draw"
-    timed = {one["rule"] for one in report["runtimes_spec"]["data"]["values"]}
+        assert words in said
+    timed = {one["rule"] for one in data(text, "runtimes_spec")["data"]["values"]}
     assert timed >= {"evaluate", "tables", "figures", "metrics_csv"}
 
 
@@ -141,6 +111,8 @@ def test_the_usual_methods_are_compared_those_of_another_model_too_and_the_other
     assert lines[0].startswith(f"{CELL}: aurc of sft - vanilla: -0.") and "(n = 4, same answers)" in lines[0]
     assert lines[1].startswith(f"{CELL}: aurc of orce - vanilla: -0.")
     assert lines[2:] == [f"{CELL}: other methods of this cell, for --methods: consistency"]
+    (line,) = compare(capsys, CELL, "--methods", "orce", "consistency", "--metric", "spearman")[1]
+    assert "spearman of consistency - orce: undefined" in line
     for method in ("sft", "orce"):
         store.write(f"{CELL}/{method}-from-large/confidences.jsonl", store.read(f"{CELL}/{method}/confidences.jsonl"))
         shutil.rmtree(f"{CELL}/{method}")
@@ -150,18 +122,11 @@ def test_the_usual_methods_are_compared_those_of_another_model_too_and_the_other
     ]  # fmt: skip
 
 
-def test_an_undefined_metric_is_said_to_be_undefined(cell, capsys):
-    status, lines = compare(capsys, CELL, "--methods", "orce", "consistency", "--metric", "spearman")
-    assert (status, len(lines)) == (0, 1)
-    assert "spearman of consistency - orce: undefined" in lines[0]
-
-
 @pytest.mark.parametrize(("arguments", "message"), [
     ([CELL, "--methods", "sft", "orca"], f"{CELL}: no method 'orca'; did you mean 'orce'? It has consistency, orce, sft"),
     ([CELL, "--methods", "orce"], f"{CELL}: name two methods to compare (--methods); it has consistency, orce, sft, van"),
     (["results/sums/large"], "results/sums/large: no such folder; expected results/DATASET/MODEL of a finished run"),
     ([CELL, "--resamples", "0"], "--resamples is 0; expected a whole number, from 1 on"),
-    ([CELL, "--unparsed", "50"], "--unparsed is 50; expected a confidence from 0 to 1"),
     ([CELL, "--unparsed", "nan"], "--unparsed is nan; expected a confidence from 0 to 1"),
     (["results/sums"], "results/sums: no confidences.jsonl in its folders; expected results/DATASET/MODEL"),
 ])  # fmt: skip
@@ -177,26 +142,14 @@ def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):
     store.write_object(cell / "orce" / "metrics.json", unread)
     values = {"accuracy": 0.5, "ece": 0.25, "aurc": 0.125, "auroc": None, "spearman": {"rho": 0.75}}
     store.write_object(cell / "consistency" / "metrics.json", none | values)
-    command = [sys.executable, ROOT / "tools" / "rows.py", tmp_path / "results"]
-    lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    done = program(sys.executable, ROOT / "tools" / "rows.py", tmp_path / "results", check=True)
+    lines = done.stdout.splitlines()
     assert lines[0] == "sums, small, 120 test questions"
     assert [line.split() for line in lines[1:]] == [
         ["accuracy", "ece", "aurc", "auroc", "spearman", "unread"],
         ["consistency", "0.500", "0.250", "0.125", "-", "0.750", "0"],
         ["orce", "-", "-", "-", "-", "-", "3"],
     ]  # fmt: skip
-
-
-def test_a_run_says_whose_tables_it_replaces(folder, capsys):
-    """As `orce tables` writes the document: with a line for each table."""
-    document = folder / "paper_tables" / "tables.tex"
-    document.parent.mkdir()
-    document.write_text("\\begin{document}\n\\input{arithmetic.tex}\n\\input{transfer.tex}\n")
-    preflight.tell_replaced(["mine"], {"results/metrics.csv"})
-    preflight.tell_replaced(["transfer", "arithmetic", "mine"], {"paper_tables/tables.tex"})
-    assert capsys.readouterr().err == ""
-    preflight.tell_replaced(["mine", "transfer"], {"paper_tables/tables.tex"})
-    assert "replaced: they show arithmetic, transfer, now mine, transfer;" in capsys.readouterr().err
 
 
 # The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal.
@@ -233,32 +186,14 @@ def drawn(draw, *arguments):
         return draw(*arguments)
 
 
-def config(**tables) -> dict:
-    text = (ROOT / "config.yaml").read_text()
-    return yaml.safe_load(text) | ({"tables": tables, "paper_tables": list(tables)} if tables else {})
-
-
-def test_a_bin_has_its_number_its_items_their_mean_confidence_and_their_accuracy():
-    confidence = np.array([0.0, 0.1, 0.11, 0.3, 0.31, 1.0])
-    number, count, mean, accuracy = metrics.reliability_bins(confidence, [0, 1, 1, 1, 0, 1])
-    assert number.tolist() == [0, 1, 2, 3, 9] and count.tolist() == [2, 1, 1, 1, 1]
-    assert mean.tolist() == pytest.approx([0.05, 0.11, 0.3, 0.31, 1.0])
-    assert accuracy.tolist() == [0.5, 1, 1, 0, 1]
-    assert [part.tolist() for part in metrics.reliability_bins([], [])] == [[], [], [], []]
-
-
-def test_a_circle_is_as_large_as_its_bin_and_joined_to_the_diagonal():
+def test_a_bin_is_a_circle_of_its_size_joined_to_the_diagonal_with_the_interval_of_its_accuracy():
     panel = drawn(figures.draw_reliability, PICTURED, [stated()]).axes[0]
     one = stated().stated
     _, count, confidence, accuracy = metrics.reliability_bins(one.confidence, one.correct)
-    sizes = figures.SMALLEST + figures.LARGEST * count / 200
-    assert np.allclose(panel.collections[1].get_sizes(), sizes)
+    assert np.allclose(panel.collections[1].get_sizes(), figures.SMALLEST + figures.LARGEST * count / 200)
     gaps = np.array(panel.collections[0].get_segments())
     assert np.allclose(gaps[:, :, 0], confidence[:, None])
     assert np.allclose(gaps[:, :, 1], np.column_stack([confidence, accuracy]))
-
-
-def test_a_bin_has_the_interval_of_its_accuracy():
     panel = drawn(figures.draw_reliability, PICTURED, [series(np.full(10, 0.75), np.arange(10) < 7)]).axes[0]
     [interval] = panel.collections[2].get_segments()
     # Newcombe (Statistics in Medicine 17, 857, 1998) has .3968 to .8922 for 7 of 10 by Wilson's score.
@@ -303,19 +238,6 @@ def test_what_is_unread_constant_all_right_or_missing_is_named():
     assert "no confidences" in drawn_twice(gone)[1]
 
 
-def test_the_matrix_has_pictures_of_every_cell_with_its_main_tables_methods():
-    shipped = stages.pick_settings("figures", typed(config()))
-    cells = [f"{d}_{m}" for d in ("mmlu", "drop", "reclor", "logiqa") for m in ("llama3-8b", "qwen3-8b", "mistral-7b")]
-    assert set(shipped.names()) == {f"{kind}-{cell}" for kind in KINDS for cell in cells}
-    # As the step gets them: in one canonical form, with the keys of objects sorted.
-    wanted = json.loads(to_argument(shipped))
-    shown = ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
-    assert list(dict(wanted["cells"][0]["methods"])) == shown
-    table = {"kind": "transfer", "dataset": "mmlu", "source": "llama3-8b", "models": ["qwen3-8b"], "methods": ["sft"]}
-    wanted = stages.pick_settings("figures", typed(config(transfer=table)))
-    assert wanted.inputs() == ["results/mmlu/qwen3-8b/sft-from-llama3-8b/confidences.jsonl"]
-
-
 def test_every_curve_of_a_picture_has_a_look_of_its_own():
     field = load.read_mapping(ROOT / "config" / "field.yaml")["tables"]["field-arithmetic"]["methods"]
     looks = [*figures.style()["axes.prop_cycle"]]
@@ -327,32 +249,26 @@ def test_every_curve_of_a_picture_has_a_look_of_its_own():
     assert drawn_looks == expected, "after the two baselines"
 
 
-@pytest.fixture(scope="module")
-def two_runs(tmp_path_factory):
-    """The same pictures drawn twice by the command, in processes that hash differently."""
-    folder = tmp_path_factory.mktemp("figures")
+@pytest.mark.slow
+def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_fonts(tmp_path):
+    """Drawn twice by the command, in processes that hash differently."""
     rng = np.random.default_rng(0)
     for method in ("vanilla", "orce"):
         confidence = (rng.integers(0, 101, 60) / 100).tolist()
-        write(folder / "results/sums/small", method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
+        write(tmp_path / CELL, method, [None, *confidence[1:]], (rng.random(60) < 0.5).tolist())
     cell = to_mapping(PICTURED) | {"methods": list(LABELLED.items())}
-    wanted = {"cells": [cell], "unparsed_confidence": 0.5}
-    (folder / "plan.json").write_text(json.dumps(wanted))
+    wanted = json.dumps({"cells": [cell], "unparsed_confidence": 0.5})
     for seed in ("1", "2"):
-        words = ["-m", "orce", "figures", "--settings", "@plan.json", "--out", f"figures{seed}"]
-        program(sys.executable, *words, cwd=folder, check=True, PYTHONHASHSEED=seed)
-    return folder, parse_argument(FiguresSettings, json.dumps(wanted)).names()
-
-
-@pytest.mark.slow
-def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_fonts(two_runs):
-    folder, names = two_runs
+        words = ["-m", "orce", "figures", "--settings", wanted, "--out", f"figures{seed}"]
+        program(sys.executable, *words, cwd=tmp_path, check=True, PYTHONHASHSEED=seed)
+    names = parse_argument(FiguresSettings, wanted).names()
     made = {f"{name}.{kind}" for name in names for kind in ("pdf", "png")}
-    assert {path.name for path in (folder / "figures1").iterdir()} == made | {"manifest.json"}
+    assert {path.name for path in (tmp_path / "figures1").iterdir()} == made | {"manifest.json"}
     for name in made:
-        assert files.file_digest(folder / "figures1" / name) == files.file_digest(folder / "figures2" / name), name
+        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("figures1", "figures2"))
+        assert first == second, name
     for name, about in names.items():
-        path = folder / "figures1" / f"{name}.pdf"
+        path = tmp_path / "figures1" / f"{name}.pdf"
         content = path.read_bytes()
         assert b"CreationDate" not in content and b"/FontFile2" in content and b"/Type3" not in content
         assert b"/Subtype /Image" not in content, "vectors only"
@@ -361,18 +277,18 @@ def test_the_pictures_have_equal_bytes_twice_the_papers_widths_and_embedded_font
             assert f"{72 * inches:g} x" in program("pdfinfo", path, check=True).stdout.split("Page size:")[1]
 
 
-@pytest.mark.parametrize("draw", ["reliability", "risk-coverage", "long labels"])
-def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw):
+MANY = [stated(method, unread=3) for method in LABELLED]
+
+
+@pytest.mark.parametrize(("draw", "shown"), [
+    (figures.draw_reliability, MANY), (figures.draw_risk_coverage, MANY),
+    (figures.draw_risk_coverage, [stated("Token probability + Temperature")] * 21),
+], ids=["reliability", "risk-coverage", "long labels"])  # fmt: skip
+def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw, shown):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.text import Text
 
-    long = stated("Token probability + Temperature")
-    many = [stated(method, unread=3) for method in LABELLED]
-    figure = {
-        "reliability": lambda: drawn(figures.draw_reliability, PICTURED, many),
-        "risk-coverage": lambda: drawn(figures.draw_risk_coverage, PICTURED, many),
-        "long labels": lambda: drawn(figures.draw_risk_coverage, PICTURED, [long] * 21),
-    }[draw]()
+    figure = drawn(draw, PICTURED, shown)
     renderer = FigureCanvasAgg(figure).get_renderer()
     figure.draw(renderer)
     box = figure.bbox
@@ -384,53 +300,42 @@ def test_no_type_is_below_seven_points_and_none_leaves_the_picture(draw):
             assert extent.y0 >= box.y0 - 1 and extent.y1 <= box.y1 + 1, text.get_text()
 
 
-def test_a_missing_results_folder_is_one_clear_line(tmp_path, capsys):
-    (tmp_path / "plan.json").write_text(to_argument(Pictures(cells=[], unparsed_confidence=0.5)))
-    words = ["figures", "--settings", f"@{tmp_path / 'plan.json'}", "--out", "f", "--results", "gone"]
-    assert main(words) == 2 and "gone is not a folder" in capsys.readouterr().err
+def test_a_missing_results_folder_is_one_clear_line(folder, capsys):
+    chosen = json.dumps({"cells": [], "unparsed_confidence": 0.5})
+    assert main(["figures", "--settings", chosen, "--out", "f", "--results", "gone"]) == 2
+    assert "gone is not a folder" in capsys.readouterr().err
 
 
 # From a file of one's own to every metric of the field's baselines, by configuration alone.
 
-SHIPS = ["likelihood", "p_true", "semantic_entropy", "weighted_semantic_entropy", "linguistic"]
-SUMS = ["consistency", "consistency+platt", "likelihood", "agreement", "cocoa", "mix", "cocoa+platt"]
-CONFIG = yaml.safe_load((ROOT / "tests" / "data" / "field.yaml").read_text())
-
-
-@pytest.fixture(scope="module")
-def own_files(tiny, letters, shared, tmp_path_factory):
-    """Files with the columns of StrategyQA and of GSM8K, models that answer them, and a configuration without any code."""
-    root = tmp_path_factory.mktemp("field")
-    for name in ("ships", "sums"):
-        (root / name).mkdir()
-    ships = [{"qid": f"q{i}", "question": f"Can {i} ships sail?", "facts": ["Wet."]} for i in range(24)]
-    answered = [one | {"answer": "Maybe" if i % 2 else "Yes"} for i, one in enumerate(ships)]
-    written(root / "ships" / "test.jsonl", answered)
-    sums = [{"question": f"Tom has {i} of 4.", "answer": f"4-3=<<4-3=1>>\n#### {1 + i % 4}"} for i in range(48)]
-    written(root / "sums" / "train.jsonl", sums[:24])
-    written(root / "sums" / "test.jsonl", sums[24:])
-    digits = shared("digits", lambda place: small_matrix.letter_model(tiny, place, "1234"))
-    shutil.copy(ROOT / "config.yaml", root)
-    paths = {"letters": letters, "digits": str(digits)}
-    models = {name: {"label": name.title(), "source": {"path": path}} for name, path in paths.items()}
-    (root / "mine.yaml").write_text(yaml.safe_dump(CONFIG | {"models": models}))
-    return root
-
-
-ARGUMENTS = ["--configfile", "mine.yaml", "--cores", "2", "--", "results/metrics.csv", "paper_tables/sums.tex"]
-
 
 @pytest.mark.slow
-def test_files_of_ones_own_become_rows_by_configuration_alone(own_files):
-    run_snakemake(*ARGUMENTS, folder=own_files)
-    results = own_files / "results"
+def test_files_of_ones_own_become_rows_by_configuration_alone(tiny, letters, shared, project):
+    """Files with the columns of StrategyQA and of GSM8K, models that answer them, and a configuration without any code."""
+    for name in ("ships", "sums"):
+        (project / name).mkdir()
+    ships = [{"qid": f"q{i}", "question": f"Can {i} ships sail?", "facts": ["Wet."]} for i in range(24)]
+    answered = [one | {"answer": "Maybe" if i % 2 else "Yes"} for i, one in enumerate(ships)]
+    written(project / "ships" / "test.jsonl", answered)
+    sums = [{"question": f"Tom has {i} of 4.", "answer": f"4-3=<<4-3=1>>\n#### {1 + i % 4}"} for i in range(48)]
+    written(project / "sums" / "train.jsonl", sums[:24])
+    written(project / "sums" / "test.jsonl", sums[24:])
+    digits = shared("digits", lambda place: small_matrix.letter_model(tiny, place, "1234"))
+    paths = {"letters": letters, "digits": str(digits)}
+    models = {name: {"label": name.title(), "source": {"path": path}} for name, path in paths.items()}
+    config = yaml.safe_load((ROOT / "tests" / "data" / "field.yaml").read_text())
+    (project / "mine.yaml").write_text(yaml.safe_dump(config | {"models": models}))
+    made = ["--configfile", "mine.yaml", "--cores", "2", "--", "results/metrics.csv", "paper_tables/sums.tex"]
+    run_snakemake(*made, folder=project)
+    results = project / "results"
     board = pd.read_csv(results / "metrics.csv")
+    tables = config["tables"].values()
     rows = {(one.dataset, one.method) for one in board.itertuples()}
-    assert rows == {("ships", name) for name in SHIPS} | {("sums", name) for name in SUMS}
+    assert rows == {(table["dataset"], method) for table in tables for method in table["methods"]}
     for _, part in board.groupby(["dataset", "method"]):
         assert set(part["metric"]) >= {*METRICS, *EXTRA} and set(part["n"]) == {24}
     assert "Semantic entropy" in set(board["label"])
-    assert "Consistency + Platt" in (own_files / "paper_tables" / "sums.tex").read_text()
+    assert "Consistency + Platt" in (project / "paper_tables" / "sums.tex").read_text()
     linguistic = json.loads((results / "ships/letters/linguistic/metrics.json").read_text())
     assert linguistic["n_unparsed"]["confidence"] > 0, "counted, never dropped"
     for method, first in (("consistency+platt", "consistency"), ("mix", "likelihood")):
@@ -438,27 +343,7 @@ def test_files_of_ones_own_become_rows_by_configuration_alone(own_files):
         assert fit["n"] == 24 and fit["n_in_test_set"] == 0
         assert fit["fitted_on"][0] == f"results/sums-fit/digits/{first}/confidences.jsonl"
     assert not [*results.glob("sums-fit/*/*/metrics.json")], "what is fitted on is not evaluated"
-    assert "Nothing to be done" in plan(*ARGUMENTS, folder=own_files)
-
-
-@pytest.fixture(scope="module")
-def shipped():
-    """The checked configuration of docs/field.md's command."""
-    return read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
-
-
-def test_the_shipped_table_has_more_than_sixteen_methods_on_both_datasets(shipped):
-    tables = [shipped.tables[name] for name in shipped.paper_tables]
-    assert [table.dataset for table in tables] == ["arithmetic", "worldfacts"]
-    assert tables[0].methods == tables[1].methods and len(tables[0].methods) >= 16
-    kinds = {methods.of(shipped).find(name).kind for name in tables[0].methods}
-    assert kinds == {"prompted", "measured", "stated", "fitted"}
-    planned = dry_run.outputs(dry_run.commands_of(ROOT, "config/demo.yaml", "config/field.yaml"))
-    cells = {(stage, path.split("/")[0]) for stage, path in planned if path.count("/") > 1}
-    fitted = {dataset for _, dataset in cells} - {"arithmetic", "worldfacts", "models"}
-    assert fitted == {"arithmetic-validation", "worldfacts-validation"}
-    assert {("sft", "arithmetic"), ("dpo", "worldfacts"), ("train", "arithmetic")} <= cells
-    assert not [cell for cell in cells if cell[0] in ("sft", "train", "dpo") and cell[1] in fitted]
+    assert "Nothing to be done" in plan(*made, folder=project)
 
 
 def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on_and_tested():
@@ -476,49 +361,40 @@ def test_a_thousand_generated_questions_are_tested_and_no_question_is_trained_on
         assert len(texts) == len({*texts}) == len(every)
 
 
-def test_the_page_describes_each_row_and_its_csv_has_the_values_of_both_datasets(shipped):
+def test_the_page_describes_each_row_and_its_csv_has_the_values_of_both_datasets():
+    config = read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
+    first, second = (config.tables[name] for name in config.paper_tables)
+    assert first.methods == second.methods
+    kinds = {methods.of(config).find(name).kind for name in first.methods}
+    assert kinds == {"prompted", "measured", "stated", "fitted"}
     described, found = (ROOT / "docs" / "field.md").read_text().split("## The demo's table")
-    rows = shipped.tables["field-arithmetic"].methods
-    for row in rows:
+    for row in first.methods:
         method, _, calibration = row.partition("+")
         assert f"| `{f'METHOD+{calibration}' if calibration else method}` |" in described
     board = pd.read_csv(ROOT / "docs" / "field" / "metrics.csv").set_index(["dataset", "metric"])
-    for dataset in ("arithmetic", "worldfacts"):
-        assert {*board.loc[(dataset, "ece"), "method"]} >= {*rows}
+    for table in (first, second):
+        assert {*board.loc[(table.dataset, "ece"), "method"]} >= {*table.methods}
     shown = {decimals(value) for value in board.query("metric in ('ece', 'auroc')")["value"].dropna()}
     assert {".830", ".073"} <= {*re.findall(r"\.\d{3}", found)} <= shown
 
 
+def areas(name: str) -> pd.Series:
+    """AUROC by (method, dataset) of a stored table."""
+    rows = pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv")
+    return rows[rows.metric == "auroc"].set_index(["method", "dataset"])["value"]
+
+
 def test_the_table_of_rows_shows_the_values_of_the_runs_on_a_thousand_questions():
-    files = [pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv") for name in ("wikidata", "generated")]
-    board = pd.concat(files).set_index(["dataset", "method", "metric"]).sort_index()
+    facts, drawn = areas("wikidata"), areas("generated")
+    rows = {name: (facts[name, "qa-wikidata"], drawn[name, "arithmetic-all"]) for name, _ in facts.index}
     page = (ROOT / "docs" / "field.md").read_text()
-    expected = {}
-    for method in dict.fromkeys(files[0]["method"]):
-        sets = [board.loc[name, method, "auroc"] for name in ("qa-wikidata", "arithmetic-all")]
-        assert [one["n"] for one in sets] == [1000] * 2
-        expected[method] = " ".join(decimals(one["value"]) for one in sets)
-    shown = re.findall(r"^\| `(\w+)` \|.* \| ((?:\.\d{3} ?){2}) \|$", page, re.MULTILINE)
-    assert len(shown) == 18 and dict(shown) == expected
+    shown = dict(re.findall(r"^\| `(\w+)` \|.* \| ((?:\.\d{3} ?){2}) \|$", page, re.MULTILINE))
+    assert len(shown) == 18
+    assert shown == {name: " ".join(map(decimals, both)) for name, both in rows.items()}
 
 
 def decimals(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
-
-
-def test_a_metric_that_older_results_lack_is_said_in_metrics_csv_and_on_the_screen(folder, capfd):
-    confidence, cell = [0.2, 0.5, 0.9], {"dataset": "ships", "model": "small", "method": "p_true"}
-    correct = [False, True, True]
-    path = "results/ships/small/p_true/metrics.json"
-    store.write_object(path, cell | summarise(confidence, correct, kappa=correct, n_resamples=50))
-    extra = summarise_extra(confidence, correct, 50)
-    del extra["prr"]
-    store.write_object(path.replace("metrics.json", "extra.json"), extra)
-    chosen = json.dumps({"labels": {path: "P(True)"}})
-    assert main(["metrics-csv", "--settings", chosen, "--metrics", path, "--out", "metrics.csv"]) == 0
-    older = pd.read_csv("metrics.csv").set_index("metric").loc["prr"]
-    assert np.isnan(older["value"]) and "snakemake -R evaluate" in older["reason"]
-    assert "1 values are missing: its file was made before this metric" in capfd.readouterr().err
 
 
 def test_the_picture_of_the_field_marks_every_method_and_hollow_where_little_could_be_read():
@@ -532,12 +408,6 @@ def test_the_picture_of_the_field_marks_every_method_and_hollow_where_little_cou
     shown = [label.get_text() for label in axes.get_yticklabels()]
     assert len(shown) == 30 and {"orce", "sft", "agreement"} <= {*shown}
     assert [text.get_text() for text in axes.texts][-1] == "A prompted statement"
-
-
-def areas(name: str) -> pd.Series:
-    """AUROC by (method, dataset) of a stored table."""
-    rows = pd.read_csv(ROOT / "docs" / "field" / f"{name}.csv")
-    return rows[rows.metric == "auroc"].set_index(["method", "dataset"])["value"]
 
 
 def test_the_decision_page_says_what_the_stored_tables_say():

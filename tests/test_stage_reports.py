@@ -11,11 +11,11 @@ import pytest
 from scipy import stats
 from stages_by_hand import WORDS, area, calibration, stage, stated, write
 
+from orce.artefacts import store
 from orce.metrics.summary import read_stated
 from orce.reports import figures
+from orce.runtime import preflight
 from orce.settings.stage import CellPicture
-
-pytestmark = pytest.mark.usefixtures("folder")
 
 RIGHT = [True, True, False, True, False, True, True, False, True, True, False, True]
 METHODS = {  # confidences of three rows; one of ORCE's could not be read
@@ -26,6 +26,15 @@ METHODS = {  # confidences of three rows; one of ORCE's could not be read
 LABELS = {"vanilla": "Vanilla", "orce-nrd": "NRD", "orce": "ORCE"}
 UNPARSED = 0.6
 CELL = "results/words/m"
+STATED = [f"{CELL}/{method}/confidences.jsonl" for method in METHODS]
+TABLE = {
+    "kind": "ablation", "dataset": "words", "models": ["m"], "methods": [*METHODS],
+    "rows": [["m", method, label, method == "orce"] for method, label in LABELS.items()],
+}  # fmt: skip
+TABLES = {
+    "tables": {"ablation": TABLE}, "order": ["ablation"], "models": {"m": {"label": "Model M"}}, "tasks": {"words": WORDS},
+    "unparsed_confidence": UNPARSED,
+}  # fmt: skip
 
 
 def confidences(method: str) -> np.ndarray:
@@ -42,19 +51,12 @@ def measured(folder) -> list[str]:
         records = [stated(f"q{i}", right, value) for i, (right, value) in enumerate(zip(RIGHT, values, strict=True))]
         stage("gather", shards=[write("shard.jsonl", records)], out=f"{CELL}/{method}/confidences.jsonl")
         settings = {"dataset": "words", "model": "m", "method": method, "bootstrap": 100, "seed": 1}
-        settings["unparsed_confidence"] = UNPARSED
+        settings |= {"unparsed_confidence": UNPARSED}
         stage(
             "evaluate", settings, confidences=f"{CELL}/{method}/confidences.jsonl", surrogate="surrogate.csv",
             out=f"{CELL}/{method}/metrics.json", extra=f"{CELL}/{method}/extra.json",
         )  # fmt: skip
     return [f"{CELL}/{method}/metrics.json" for method in METHODS]
-
-
-def tables(**of_table) -> dict:
-    rows = [["m", method, label, method == "orce"] for method, label in LABELS.items()]
-    table = {"kind": "ablation", "dataset": "words", "models": ["m"], "methods": [*METHODS], "rows": rows} | of_table
-    named = {"models": {"m": {"label": "Model M"}}, "tasks": {"words": WORDS}, "unparsed_confidence": UNPARSED}
-    return {"tables": {"ablation": table}, "order": ["ablation"]} | named
 
 
 def resampled(method: str) -> list[float]:
@@ -70,8 +72,7 @@ DIFFERENCE = re.compile(r"(\w+) ([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
 
 
 def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_from_orce(measured):
-    read = [f"{CELL}/{method}/confidences.jsonl" for method in METHODS]
-    stage("table", tables(), metrics=measured, confidences=read, out="paper_tables")
+    stage("table", TABLES, metrics=measured, confidences=STATED, out="paper_tables")
     tex = Path("paper_tables/ablation.tex").read_text()
     best = area(np.array(RIGHT, float), RIGHT)
     for method, label in LABELS.items():
@@ -90,25 +91,32 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         difference, *interval = found[LABELS[method]]
         assert difference == f"{area(confidences(method), RIGHT) - area(confidences('orce'), RIGHT):+.3f}"
         assert interval == pytest.approx(resampled(method), abs=0.03)
-    stage("table", tables(), metrics=measured, out="without")
+    stage("table", TABLES, metrics=measured, out="without")
     assert not DIFFERENCE.search(Path("without/ablation.tex").read_text())
 
 
-def test_the_document_has_the_same_rows(measured):
-    stage("table", tables(), metrics=measured, out="paper_tables")
-    stage("tables", tables(), metrics=measured, out="paper_tables")
-    assert r"\input{ablation.tex}" in Path("paper_tables/tables.tex").read_text()
-    shown = Path("paper_tables/tables.html").read_text()
-    for method in METHODS:
-        assert f"{area(confidences(method), RIGHT):.3f}" in shown
+def test_the_document_has_the_same_rows_and_a_run_is_told_which_of_its_tables_it_replaces(measured, capsys):
+    for name in ("table", "tables"):
+        stage(name, TABLES, metrics=measured, out="paper_tables")
+    page = Path("paper_tables/tables.html").read_text()
+    assert all(f"{area(confidences(method), RIGHT):.3f}" in page for method in METHODS)
     assert Path("paper_tables/tables.pdf").read_bytes().startswith(b"%PDF")
+    capsys.readouterr()
+    preflight.tell_replaced(["mine"], {"results/metrics.csv"})
+    preflight.tell_replaced(["mine", "ablation"], {"paper_tables/tables.tex"})
+    assert capsys.readouterr().err == ""
+    preflight.tell_replaced(["mine"], {"paper_tables/tables.tex"})
+    assert "replaced: they show ablation, now mine;" in capsys.readouterr().err
 
 
-def test_metrics_csv_has_a_line_for_each_metric_of_each_row_with_the_label_of_its_path(measured):
-    labels = {path: label for path, label in zip(measured, LABELS.values(), strict=True)}
-    stage("metrics-csv", {"labels": labels}, metrics=measured, out="metrics.csv")
-    with open("metrics.csv", newline="") as handle:
-        rows = [*csv.DictReader(handle)]
+def test_metrics_csv_has_a_line_for_each_metric_of_each_row_and_says_which_older_results_lack(measured, capfd):
+    labels = dict(zip(measured, LABELS.values(), strict=True))
+
+    def made() -> list[dict]:
+        stage("metrics-csv", {"labels": labels}, metrics=measured, out="metrics.csv")
+        return [*csv.DictReader(Path("metrics.csv").read_text().splitlines())]
+
+    rows = made()
     assert [*rows[0]] == ["dataset", "model", "method", "label", "metric", "value", "low", "high", "n", "reason"]
     for method, label in LABELS.items():
         own = {row["metric"]: row for row in rows if row["method"] == method}
@@ -124,34 +132,28 @@ def test_metrics_csv_has_a_line_for_each_metric_of_each_row_with_the_label_of_it
         assert (own["unparsed_answers"]["value"], own["unparsed_confidences"]["value"]) == ("0.0", f"{unread:.1f}")
         assert own["f1"]["value"] == "" and own["f1"]["reason"] == "this task has no F1"
     assert len(rows) == 3 * len(own)
+    store.write_object(f"{CELL}/orce/extra.json", {name: value for name, value in extra.items() if name != "prr"})
+    (older,) = (row for row in made() if "snakemake -R evaluate" in row["reason"])
+    assert (older["method"], older["metric"], older["value"]) == ("orce", "prr", "")
+    assert "1 values are missing: its file was made before this metric" in capfd.readouterr().err
 
 
 def risk(stated, right) -> list[float]:
     """The error rate among the most confident i items, i = 1..n, each tie in its expectation."""
-    return [sum_of / i for i, sum_of in enumerate(np.cumsum(expected_errors(stated, right)), 1)]
-
-
-def expected_errors(stated, right) -> list[float]:
-    """For each place in the order of confidence, the error rate of the items that may stand there."""
-    places = []
+    errors = []
     for value in sorted({*stated}, reverse=True):
         tie = [not own for confidence, own in zip(stated, right, strict=True) if confidence == value]
-        places += [sum(tie) / len(tie)] * len(tie)
-    return places
+        errors += [sum(tie) / len(tie)] * len(tie)
+    return [sum(errors[:i]) / i for i in range(1, len(errors) + 1)]
 
 
-def drawn(measured) -> list[figures.Series]:
-    return [
-        figures.Series(method, label, read_stated(f"{CELL}/{method}/confidences.jsonl", UNPARSED))
-        for method, label in LABELS.items()
-    ]
-
-
-PICTURED = CellPicture(dataset="words", model="m", label="Words")
-
-
-def test_each_curve_is_the_risk_at_each_coverage_of_its_own_method(measured):
-    (axes,) = figures.draw_risk_coverage(PICTURED, drawn(measured)).axes
+def test_pictures_have_the_risk_at_each_coverage_and_the_confidence_and_accuracy_of_each_bin_of_their_own_method(
+    measured,
+):
+    read = [read_stated(path, UNPARSED) for path in STATED]
+    series = [figures.Series(*both, own) for both, own in zip(LABELS.items(), read, strict=True)]
+    cell = CellPicture(dataset="words", model="m", label="Words")
+    (axes,) = figures.draw_risk_coverage(cell, series).axes
     curves = {line.get_label().split()[0]: line for line in axes.lines}
     for method, label in LABELS.items():
         assert curves[label].get_xdata().tolist() == pytest.approx([i / 12 for i in range(1, 13)])
@@ -160,15 +162,9 @@ def test_each_curve_is_the_risk_at_each_coverage_of_its_own_method(measured):
     assert curves["ORCE"].get_label().endswith(" (1 unread)")
     assert curves["Random"].get_ydata().tolist() == pytest.approx([4 / 12] * 12)
     assert curves["Perfect"].get_ydata().tolist() == pytest.approx(risk([float(right) for right in RIGHT], RIGHT))
-
-
-def test_each_panel_has_the_mean_confidence_and_the_accuracy_of_the_bins_of_its_method(measured):
-    panels = figures.draw_reliability(PICTURED, drawn(measured)).axes
-    for panel, method in zip(panels, METHODS, strict=True):
+    for panel, method in zip(figures.draw_reliability(cell, series).axes, METHODS, strict=True):
         stated = confidences(method)
         bins = np.maximum(np.ceil(np.round(10 * stated, 9)), 1)
         expected = [[stated[bins == one].mean(), np.array(RIGHT)[bins == one].mean()] for one in np.unique(bins)]
         assert panel.collections[1].get_offsets().tolist() == [pytest.approx(point) for point in expected]
-        sizes = panel.collections[1].get_sizes()
-        assert np.argmax(sizes) == np.argmax(np.unique(bins, return_counts=True)[1])
         assert panel.get_title().split("\n")[1].startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")
