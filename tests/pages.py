@@ -25,6 +25,10 @@ class Block:
     file: str | None = None
     reason: str | None = None
 
+    @property
+    def name(self) -> str:
+        return f"{self.page}:{self.line}"
+
 
 def tokens(page: Path) -> list:
     return MarkdownIt().enable("table").parse(page.read_text())

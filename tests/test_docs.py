@@ -3,7 +3,6 @@ which test runs it, or why none does.
 """
 
 import ast
-import csv
 import fnmatch
 import importlib
 import json
@@ -14,8 +13,6 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections import Counter
-from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from unittest import mock
@@ -31,17 +28,13 @@ from test_workflow import job_counts
 
 import orce
 from orce import __main__ as steps
-from orce import methods, stages
-from orce.align import rewards
+from orce import stages
 from orce.artefacts.files import read_jsonl, write_jsonl
-from orce.config.check import PAPER, read_config
 from orce.reports import screen
 
-BIN = Path(sys.executable).parent
-AFTER_THE_DEMO = ("measure.md",)  # pages whose commands read the demo's results
+AFTER_THE_DEMO = ROOT / "docs" / "measure.md"  # whose commands read the demo's results
 BLOCKS = [block for page in PAGES for block in pages.blocks(page)]
 SHELL = [block for block in BLOCKS if block.language in ("bash", "sh")]
-MARKED = [block for block in SHELL if block.reason]
 # The shell's own programs: the files that they name must exist, or be made by the workflow. Every other program either
 # has a check below or stands in a block that is marked with the reason why it is not run.
 SHELLS_OWN = r"cat|cd|cp|cut|echo|export|git|grep|head|ls|mkdir|rm|sort|source|tail|uniq"
@@ -50,10 +43,6 @@ MADE = (
     *("runs/", ".snakemake", ".venv/", "/path/to/other/", "report.html"),
     *("scored.jsonl", "scored.csv", "judged.jsonl", "kept.jsonl", "scored-sheet.jsonl"),
 )
-
-
-def named(block: pages.Block) -> str:
-    return f"{block.page}:{block.line}"
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +57,7 @@ def project(tmp_path_factory) -> Path:
     return folder
 
 
-BESIDE = [ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]  # pages of other readers
-
-
-@pytest.mark.parametrize("page", [*PAGES, *BESIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"], ids=lambda page: page.name)
 def test_every_link_file_and_name_on_a_page_exists(page):
     links = [token.attrs["href"] for token in pages.inline(page, "link_open")]
     for link in links + [token.attrs["src"] for token in pages.inline(page, "image")]:
@@ -98,31 +84,32 @@ def test_every_link_file_and_name_on_a_page_exists(page):
 PYTHON = [b for b in BLOCKS if b.language == "python" or not b.language and b.text.startswith(("from ", "import "))]
 
 
-@pytest.mark.parametrize("block", [*SHELL, *PYTHON], ids=named)
-def test_the_shell_or_python_can_read_every_block(block):
-    if block in PYTHON:
-        compile(block.text, named(block), "exec")
-    else:
+def test_the_shell_or_python_can_read_every_block():
+    for block in PYTHON:
+        compile(block.text, block.name, "exec")
+    for block in SHELL:
         done = program("bash", "-n", "-c", block.text)
-        assert done.returncode == 0, done.stderr
+        assert done.returncode == 0, f"{block.name}: {done.stderr}"
 
 
 def test_commands_stand_in_blocks_that_are_checked_or_say_why_they_are_not_run():
-    listed = [
-        page for names in runpy.run_path(str(ROOT / "docs" / "conf.py"))["BAR"].values() for page in names.split()
-    ]
-    there = {path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")}
-    assert {page for page in listed if not page.startswith("..")} == there, "the side bar has every page"
-    assert len(listed) == len({*listed}) and all((ROOT / "docs" / f"{page}.md").exists() for page in listed)
-    assert [block.reason for block in MARKED if len(block.reason.split()) < 3] == []
-    assert len(MARKED) <= 16, "too many blocks are not run"
+    marked = [block for block in SHELL if block.reason]
+    assert [block.reason for block in marked if len(block.reason.split()) < 3] == []
+    assert len(marked) <= 16, "too many blocks are not run"
     starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
-    hidden = [b for b in BLOCKS if b not in SHELL and any(line.startswith(starts) for line in b.text.splitlines())]
-    assert not [named(block) for block in hidden]
+    others = [block for block in BLOCKS if block not in SHELL]
+    assert [one.name for one in others if any(line.startswith(starts) for line in one.text.splitlines())] == []
+
+
+def test_the_side_bar_has_every_page_once():
+    bar = runpy.run_path(str(ROOT / "docs" / "conf.py"))["BAR"].values()
+    listed = [page for names in bar for page in names.split() if not page.startswith("..")]
+    there = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
+    assert sorted(listed) == sorted(there)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=named)
+@pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=lambda b: b.name)
 def test_every_command_runs(block, project, planned):
     """The tutorial's are run as they are: test_tutorial.py."""
     for command in commands(block.text):
@@ -134,11 +121,9 @@ def test_every_command_runs(block, project, planned):
 def planned(project) -> frozenset[str]:
     """All files that the workflow makes from the paper's configuration and from the demo's; and their folders."""
     found = set()
-    for files in ((), ("--configfile", "config/demo.yaml")):
-        words = [BIN / "snakemake", "--summary", "--cores", "1", *files, "--", "all"]
-        table = program(*words, cwd=project, check=True).stdout
-        for row in csv.DictReader(table.splitlines(), delimiter="\t"):
-            found |= {str(path) for path in (Path(row["output_file"]), *Path(row["output_file"]).parents)}
+    for over in ((), ("--configfile", "config/demo.yaml")):
+        for name in dry_run.files(project, *over, "--", "all"):
+            found |= {name, *map(str, Path(name).parents)}
     assert len(found) > 500
     return frozenset(found)
 
@@ -150,44 +135,32 @@ def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> l
     return [word for word in files if not any(project.glob(word)) and not fnmatch.filter(planned, word.rstrip("/"))]
 
 
-@pytest.fixture(scope="module")
-def demo(tiny, tmp_path_factory) -> Path:
-    """A folder with what the demo leaves, as far as docs/measure.md names it, and with that page's files."""
-    folder = finished_run.demo(tmp_path_factory.mktemp("demo"), tiny)
-    for page in AFTER_THE_DEMO:
-        pages.write_files(ROOT / "docs" / page, folder)
-    return folder
-
-
 @pytest.mark.slow
-def test_the_commands_after_the_demo_run_as_they_are_written(demo, monkeypatch):
-    monkeypatch.chdir(demo)
-    blocks = [block for block in SHELL if block.page in AFTER_THE_DEMO and not block.reason]
+def test_the_commands_after_the_demo_run_as_they_are_written(tiny, folder):
+    """Beside what the demo leaves, as far as the page names it."""
+    finished_run.demo(folder, tiny)
+    pages.write_files(AFTER_THE_DEMO, folder)
+    blocks = [block for block in SHELL if block.page == AFTER_THE_DEMO.name and not block.reason]
     words = [words[3:] for block in blocks for words in commands(block.text) if words[:3] == ["python", "-m", "orce"]]
-    assert [one[0] for one in words] == ["measure", "measure", "measure"]
+    assert len(words) == 3
     for one in words:
         code, said = dry_run.called(steps.main, one)
         assert code == 0 and "Traceback" not in said, said
     assert len(read_jsonl("judged.jsonl")) == len(read_jsonl("kept.jsonl")) == 4
-    for block in PYTHON:
-        if block.page in AFTER_THE_DEMO and "load_judge" in block.text:
-            exec(textwrap.dedent(block.text), {})  # noqa: S102
-
-
-@pytest.mark.slow
-def test_the_files_that_the_page_uploads_are_enough_to_read_a_judge(demo, tmp_path, monkeypatch):
-    (block,) = (block for block in PYTHON if block.page == "measure.md" and block.reason)
-    monkeypatch.chdir(demo)
+    python = [block for block in PYTHON if block.page == AFTER_THE_DEMO.name]
     with mock.patch("huggingface_hub.HfApi") as hub:
-        exec(block.text, {})  # noqa: S102
+        for block in python:
+            if block.reason or "load_judge" in block.text:
+                exec(textwrap.dedent(block.text), {})  # noqa: S102
     upload = hub.return_value.upload_folder.call_args.kwargs
+    Path("uploaded").mkdir()
     for path in Path(upload["folder_path"]).iterdir():
         if any(fnmatch.fnmatch(path.name, pattern) for pattern in upload["allow_patterns"]):
-            shutil.copy(path, tmp_path)
-    assert not (tmp_path / "training_log.json").exists()
+            shutil.copy(path, "uploaded")
+    assert not Path("uploaded/training_log.json").exists()
     record = {"question": "What is the capital of Qatar?", "answer": "Doha"}
-    read, trained = orce.load_judge(tmp_path, base="results/models/smollm2"), orce.load_judge(upload["folder_path"])
-    assert [*read([record])] == [*trained([record])]
+    read, trained = orce.load_judge("uploaded", base="results/models/smollm2"), orce.load_judge(upload["folder_path"])
+    assert [*read([record])] == [*trained([record])], "what is uploaded is enough to read a judge"
 
 
 def commands(text: str) -> list[list[str]]:
@@ -206,13 +179,12 @@ def commands(text: str) -> list[list[str]]:
 
 def check(words: list[str], project: Path) -> None:
     """Run a command in a way that costs little: a dry run, or a reading of its arguments."""
-    variables = [word for word in words if re.match(r"[A-Z_]+=", word)]
+    variables = dict(word.split("=", 1) for word in words if re.match(r"[A-Z_]+=", word))
     name, *arguments = words[len(variables) :] or ["export"]
     if name == "snakemake":
-        planned_well(project, *arguments, environment=tuple(word.partition("=")[::2] for word in variables))
+        plan(project, *arguments, **variables)
     elif name == "make":
-        done = program("make", "-n", *arguments, cwd=project)
-        assert done.returncode == 0, f"{arguments}\n{(done.stdout + done.stderr)[-3000:]}"
+        program("make", "-n", *arguments, cwd=project, check=True)
     elif name == "python":
         check_python(arguments, project)
     elif name == "pip":
@@ -306,42 +278,33 @@ def archive(tmp_path_factory) -> Path:
 def recorded(archive, tmp_path_factory) -> Path:
     """The cell with Snakemake's records of it, for dry runs only: they change nothing."""
     folder = shutil.copytree(archive, tmp_path_factory.mktemp("recorded") / "project", symlinks=True)
-    words = [BIN / "snakemake", "--cores", "1", "--touch", "-F", "--", TARGET]
-    done = program(*words, cwd=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
+    snakemake = Path(sys.executable).with_name("snakemake")
+    program(snakemake, "--cores", "1", "--touch", "-F", "--", TARGET, cwd=folder, check=True)
     return folder
 
 
-@cache
-def planned_well(folder, *arguments, environment=()) -> str:
+def plan(folder, *arguments, **environment) -> str:
+    """What a dry run says."""
     # The files of an archive here are empty: no seal says what made them.
-    code, said = dry_run.snakemake(folder, *arguments, environment={"ORCE_KEEP": "1"} | dict(environment))
+    code, said = dry_run.snakemake(folder, *arguments, environment={"ORCE_KEEP": "1"} | environment)
     assert code == 0, f"{arguments}\n{said[-3000:]}"
     return said
 
 
-def plan(folder, *arguments) -> str:
-    """What a dry run says now: files and configurations change between two."""
-    return planned_well.__wrapped__(folder, *arguments)
-
-
 @pytest.mark.slow
-def test_an_unpacked_archive_notices_changed_settings_after_one_command(archive, recorded):
+def test_an_unpacked_archive_after_one_command_and_a_copy_run_what_a_changed_setting_concerns(archive, recorded):
     changed = ("--cores", "1", "--configfile", "mine.yaml", "--", TARGET)
     assert "Nothing to be done" in plan(archive, *changed)
     assert "Nothing to be done" in plan(recorded, "--cores", "1", "--", TARGET)
     text = plan(recorded, *changed)
-    assert job_counts(text) == {"dpo": 3, "candidates": 2, "pairs": 2, "state": 1, "evaluate": 1}
-    assert "Params have changed since last execution" in text
-
-
-@pytest.mark.slow
-def test_a_stage_of_a_cell_is_redone_with_what_follows_it(archive):
-    on = ["dpo", *2 * ["candidates", "pairs", "dpo"], "state", "evaluate"]  # the later rounds too
-    assert job_counts(plan(archive, "--cores", "1", "-f", "--", TARGET)) == {"evaluate": 1}
-    assert job_counts(plan(archive, "--cores", "1", "-R", "dpo", "--", TARGET)) == Counter(on)
-    from_candidates = ["candidates", "pairs", *on]
-    assert job_counts(plan(archive, "--cores", "1", "-R", "sft", "--", TARGET)) == Counter(["sft", *from_candidates])
+    concerned = {"dpo": 3, "candidates": 2, "pairs": 2, "state": 1, "evaluate": 1}
+    assert job_counts(text) == concerned and "Params have changed since last execution" in text
+    copied = ("--cores", "1", "--directory", "runs/beta03", "--configfile", "config.yaml", "mine.yaml", "--", TARGET)
+    assert job_counts(plan(recorded, *copied))["sample"] == 1, "a new folder starts from nothing"
+    (recorded / "runs/beta03").mkdir(parents=True, exist_ok=True)
+    for folder in ("results", ".snakemake"):
+        program("cp", "-a", folder, "runs/beta03", cwd=recorded, check=True)
+    assert job_counts(plan(recorded, *copied)) == concerned
 
 
 @pytest.mark.slow
@@ -351,23 +314,6 @@ def test_the_table_of_changed_settings_is_that_of_the_workflow(recorded, changed
     (recorded / "changed.yaml").write_text(changed)
     text = plan(recorded, "--cores", "1", "--configfile", "changed.yaml", "--", TARGET)
     assert {*job_counts(text)} == {*again} if again else "Nothing to be done" in text
-
-
-@pytest.mark.slow
-def test_a_copy_with_its_records_runs_only_what_a_changed_setting_concerns(recorded):
-    other = ("--cores", "1", "--directory", "runs/beta03", "--configfile", "config.yaml", "mine.yaml", "--", TARGET)
-    assert job_counts(plan(recorded, *other))["sample"] == 1, "a new folder starts from nothing"
-    (recorded / "runs/beta03").mkdir(parents=True, exist_ok=True)
-    for folder in ("results", ".snakemake"):
-        program("cp", "-a", folder, "runs/beta03", cwd=recorded, check=True)
-    rerun = {"candidates", "pairs", "dpo", "state", "evaluate"}
-    assert {*job_counts(plan(recorded, *other))} == rerun
-
-
-@pytest.mark.slow
-def test_the_page_on_servers_is_planned(project):
-    counts = job_counts(plan(project, "--cores", "1", "--configfile", "server.yaml", "--", "paper_tables"))
-    assert (counts["sft"], counts["evaluate"]) == (1, 7)
 
 
 def test_the_configuration_page_describes_every_key_as_the_schema_does():
@@ -380,21 +326,18 @@ def test_the_configuration_page_describes_every_key_as_the_schema_does():
 def test_the_messages_of_the_troubleshooting_page_are_those_of_the_code():
     """`...` is what varies. Messages of libraries other than Snakemake follow the library's name."""
     snakemake = Path(importlib.util.find_spec("snakemake").origin).parent
-    known = "\n".join(sorted(texts(ROOT / "workflow" / "orce") | texts(snakemake)))
+    known = set()
+    for path in [*(ROOT / "workflow" / "orce").rglob("*.py"), *snakemake.rglob("*.py")]:
+        if not {"assets", "report"} & {*path.parts}:
+            nodes = ast.walk(ast.parse(path.read_text()))  # in which adjoining literals are one
+            known |= {str(node.value).replace("\n", " ") for node in nodes if isinstance(node, ast.Constant)}
+    known = "\n".join(sorted(known))
     cells = re.findall(r"^\| (`.+?) \| ", (ROOT / "docs" / "troubleshooting.md").read_text(), re.MULTILINE)
     messages = [double or single for cell in cells for double, single in re.findall(r"``(.+?)``|`(.+?)`", cell)]
     assert len(messages) >= 16
     for message in messages:
         for piece in message.split("..."):
             assert piece.strip() in known, f"no message says {piece.strip()!r}"
-
-
-def texts(folder: Path) -> set[str]:
-    """All text constants of the Python files in a folder, in which adjoining literals are one."""
-    files = [path for path in folder.rglob("*.py") if "assets" not in path.parts and "report" not in path.parts]
-    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
-    constants = (node.value for node in nodes if isinstance(node, ast.Constant))
-    return {value.replace("\n", " ") for value in constants if isinstance(value, str)}
 
 
 def test_every_name_of_the_glossary_is_one_of_the_code():
@@ -405,51 +348,20 @@ def test_every_name_of_the_glossary_is_one_of_the_code():
     code = "\n".join(path.read_text() for path in sources)
     names = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     plain = {part for name in names for part in re.findall(r"(?<!\{)\b[a-z]\w{2,}\b(?!\})", name)}
-    assert len(names) > 40 and {"kappa", "confidence"} <= plain
+    assert len(names) > 40 and {"kappa", "confidence", "vanilla"} <= plain
     assert [name for name in plain if not re.search(rf"\b{name}\b", code)] == []
 
-    def after(kind: str) -> list[str]:
-        """The names in backquotes after a word of this kind: method `vanilla`, methods `topk`, `cot`."""
-        lists = re.findall(rf"\b{kind}s? ((?:`[^`]+`(?:, | and )?)+)", "\n".join(rows))
-        return [name for text in lists for name in re.findall(r"`([^`]+)`", text)]
-
-    registry = methods.of(read_config([str(PAPER)]))
-    for method in after("method"):
-        if "-from-" not in method:
-            registry.label(method)  # BadInput for a method or reward that does not exist
-    rules = set(re.findall(r"^\s*(?:rule|use rule \w+ as) (\w+)", code, re.MULTILINE))
-    steps = {path.stem for path in (ROOT / "workflow/orce/stages").glob("*.py")}
-    assert set(after("reward")) <= set(rewards.LABELS) and set(after("rule")) <= rules and set(after("step")) <= steps
-    assert after("method") and after("reward") and after("step")
-
-
-# Why a block is checked, and not run.
-REASONS = (
-    "the paper's models and data sets, on GPUs", "a GPU; on a CPU: test_gpu_check.py", "a server's key",
-    "the demo takes ten minutes; what it prints comes into README by make images", "takes from half an hour to days",
-    "installs gigabytes of CUDA packages", "reads the results of the demo", "reads files or answers of the reader's own",
-)  # fmt: skip
 
 # {page: {first line of a block: FILE:TEST that runs it, as written or with files of its own; or a reason}}
 EVERY = json.loads((ROOT / "tests" / "data" / "commands.json").read_text())
 
 
-def commands_of() -> set[tuple[str, str]]:
-    """(page, first line) of every block of commands or Python that its page does not mark."""
-    blocks = [block for page in pages.PAGES for block in pages.blocks(page) if not block.reason]
-    python = ("from ", "import ")
-    shown = [one for one in blocks if one.language in ("bash", "sh", "python") or one.text.startswith(python)]
-    return {(one.page, one.text.strip().partition("\n")[0].partition("  #")[0].strip()) for one in shown}
-
-
-LISTED = [(page, first, how) for page, blocks in EVERY.items() for first, how in blocks.items()]
-
-
-def test_every_block_of_commands_is_in_the_table_and_nothing_else():
-    assert commands_of() == {(page, first) for page, first, _ in LISTED}
-
-
-@pytest.mark.parametrize("how", sorted({how for _, _, how in LISTED} - {*REASONS}))
-def test_the_test_that_runs_a_block_exists(how):
-    name, _, test = how.partition(":")
-    assert f"\ndef {test}(" in (ROOT / "tests" / f"test_{name}.py").read_text()
+def test_every_block_of_commands_names_the_test_that_runs_it_or_why_none_does():
+    shown = [block for block in [*SHELL, *PYTHON] if not block.reason]
+    first_lines = {(one.page, one.text.strip().partition("\n")[0].partition("  #")[0].strip()) for one in shown}
+    assert first_lines == {(page, first) for page, blocks in EVERY.items() for first in blocks}
+    for how in {how for blocks in EVERY.values() for how in blocks.values()}:
+        if named := re.fullmatch(r"(\w+):(test_\w+)", how):
+            assert f"\ndef {named[2]}(" in (ROOT / "tests" / f"test_{named[1]}.py").read_text(), how
+        else:
+            assert " " in how, "a reason"
