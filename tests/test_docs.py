@@ -304,7 +304,7 @@ def test_an_unpacked_archive_after_one_command_and_a_copy_run_what_a_changed_set
     (recorded / "runs/beta03").mkdir(parents=True, exist_ok=True)
     for folder in ("results", ".snakemake"):
         program("cp", "-a", folder, "runs/beta03", cwd=recorded, check=True)
-    assert job_counts(plan(recorded, *copied)) == concerned
+    assert {*job_counts(plan(recorded, *copied))} == {*concerned}
 
 
 @pytest.mark.slow

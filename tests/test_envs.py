@@ -241,21 +241,22 @@ def test_the_catalogs_snakefile_plans_what_the_roots_does(tmp_path):
 @pytest.mark.slow
 def test_the_site_has_every_page_and_every_picture_and_a_dead_link_ends_its_build(tmp_path):
     """As `make docs` does, in the tests' environment."""
-    words = ["--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", "docs", ".", tmp_path / "site"]
+    words = ["--fail-on-warning", "--keep-going", "--quiet", "--conf-dir", "docs", "."]
     build = [sys.executable, "-m", "sphinx", *words]
-    done = program(*build, cwd=ROOT)
+    done = program(*build, tmp_path / "site", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     made = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
     assert {f"docs/{page.stem}.html" for page in pages.PAGES[1:]} | {"README.html", "index.html"} <= made
     first = (tmp_path / "site" / "index.html").read_text()
     for picture in re.findall(r'<img [^>]*src="([^"]+)"', first):
         assert (tmp_path / "site" / picture).is_file(), picture
-    (tmp_path / "docs").mkdir()
-    shutil.copy(ROOT / "docs" / "conf.py", tmp_path / "docs")
-    (tmp_path / "README.md").write_text(
-        "# One\n\n[x](docs/absent.md) [x](README.md#missing) ![x](docs/images/gone.png)\n"
-    )
-    done = program(*build, cwd=tmp_path)
+    dead = tmp_path / "dead"
+    (dead / "docs").mkdir(parents=True)
+    shutil.copy(ROOT / "docs" / "conf.py", dead / "docs")
+    (dead / "docs" / "page.md").write_text("# A page\n\nText.\n")
+    links = "[x](docs/absent.md) [x](docs/page.md#missing) ![x](docs/images/gone.png)"
+    (dead / "README.md").write_text(f"# One\n\n{links}\n\n## Where to go\n\n- [A page](docs/page.md)\n")
+    done = program(*build, tmp_path / "none", cwd=dead)
     assert done.returncode == 1
     assert all(name in done.stderr for name in ("docs/absent", "missing", "gone.png")), done.stderr
 
