@@ -6,22 +6,24 @@ the real one: repository info, file tree, path infos, and files by revision.
 
 import hashlib
 import json
+import sys
 import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 
 class Serving(ThreadingHTTPServer):
-    """Serves from its making until the end of its `with` block; `bodies` is for what was asked, under `lock`."""
+    """Serves from its making until the end of its `with` block."""
 
     request_queue_size = 64
     daemon_threads = True
 
     def __init__(self, handler):
         super().__init__(("127.0.0.1", 0), handler)
-        self.lock, self.bodies = threading.Lock(), []
-        self.address = f"http://127.0.0.1:{self.server_port}/v1"
+        self.origin = f"http://127.0.0.1:{self.server_port}"
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.02})
         self.thread.start()
 
@@ -29,6 +31,46 @@ class Serving(ThreadingHTTPServer):
         self.shutdown()
         self.thread.join()
         self.server_close()
+
+    def handle_error(self, *where):
+        """A client that has gone away, as one does when another of its requests was refused, is not worth a traceback."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(*where)
+
+
+class Api(Serving):
+    """Chat completions by `reply(body, headers)`: a status, bytes or what becomes JSON, and headers if there are any.
+
+    What was asked is in `bodies`, when it came in `times`.
+    """
+
+    def __init__(self, reply: Callable[..., tuple]):
+        self.reply, self.bodies, self.times = reply, [], []
+        super().__init__(_Completions)
+        self.address = f"{self.origin}/v1"
+
+
+class _Completions(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.server.times.append(time.monotonic())
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.bodies.append(body)
+        status, value, *headers = self.server.reply(body, self.headers)
+        if self.path != "/v1/chat/completions":
+            status, value = 404, {"error": {"message": f"no such path: {self.path}"}}
+        content = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        for name, text in ({"Content-Length": str(len(content))} | dict(*headers)).items():
+            self.send_header(name, text)
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+def choice(content, index: int = 0, reason: str | None = "stop", **message) -> dict:
+    return {"index": index, "finish_reason": reason, "message": {"role": "assistant", "content": content} | message}
 
 
 @dataclass
@@ -46,55 +88,37 @@ class Repo:
     sizes: dict[str, int] = field(default_factory=dict)
 
 
-class Hub:
-    """The server, for a `with` statement; `environment` is what a process needs to see it and nothing else."""
+class Hub(Serving):
+    """A hub of these repositories; `environment` is what a process needs to see it and nothing else."""
 
     def __init__(self, repos: dict[str, Repo], home):
-        self.repos, self.home = repos, home
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"repos": repos}))
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            "HF_ENDPOINT": f"http://127.0.0.1:{self.server.server_address[1]}",
-            "HF_HOME": str(self.home),
+        self.repos = repos
+        super().__init__(_Handler)
+        self.environment = {
+            "HF_ENDPOINT": self.origin,
+            "HF_HOME": str(home),
             "HF_HUB_OFFLINE": "0",
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
 
 class _Handler(BaseHTTPRequestHandler):
-    repos: dict[str, Repo]
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *_):
         pass
 
-    def do_HEAD(self):
-        self._answer()
-
-    def do_GET(self):
-        self._answer()
-
     def do_POST(self):
         self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self._answer()
+        self.do_GET()
 
-    def _answer(self):
+    def do_GET(self):
         parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         api = parts[0] == "api"
         parts = parts[1:] if api else parts
         kind = parts.pop(0) if parts[0] in ("datasets", "models") else "models"
         name, rest = "/".join(parts[:2]), parts[2:]
-        own = {key.partition("@")[2]: repo for key, repo in self.repos.items() if key.partition("@")[0] == name}
+        own = {key.partition("@")[2]: repo for key, repo in self.server.repos.items() if key.partition("@")[0] == name}
         named = rest[1] if len(rest) > 1 else ""
         repo = next((own[key] for key in own if named in (key, own[key].commit)), own.get(""))
         if repo is None or repo.kind != kind:
@@ -111,6 +135,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(_entries(repo, self._wanted()))
         else:
             self._refuse(404, "EntryNotFound", f"no such call: {self.path}")
+
+    do_HEAD = do_GET
 
     def _wanted(self) -> list[str]:
         if "json" in (self.headers.get("Content-Type") or ""):

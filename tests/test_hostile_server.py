@@ -8,14 +8,13 @@ kept (a text like any other, which is counted even if no answer can be read from
 import gzip
 import json
 import re
-import socket
-import socketserver
-import threading
 import time
 import tracemalloc
+from http.server import BaseHTTPRequestHandler
 
 import pytest
 from conftest import ARITHMETIC, cases, on_cpu, sample_words
+from servers import Serving
 
 from orce import tasks
 from orce.__main__ import main
@@ -99,42 +98,20 @@ REFUSED = rows("refused") | {
 }  # fmt: skip
 
 
-class Handler(socketserver.BaseRequestHandler):
-    def handle(self):
-        head, _, body = self.receive().partition(b"\r\n\r\n")
-        length = int(next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:"))[15:])
-        while len(body) < length:
-            body += self.request.recv(65536)
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
         self.server.requests += 1
-        parts = [self.server.reply] if isinstance(self.server.reply, bytes) else self.server.reply()
-        try:
-            for part in parts:
-                self.request.sendall(part)
-                if self.server.done.is_set():
-                    break
-            self.request.shutdown(socket.SHUT_WR)
-        except OSError:  # the client has hung up
-            pass
-
-    def receive(self):
-        data = b""
-        while b"\r\n\r\n" not in data:
-            data += self.request.recv(65536)
-        return data
+        for part in [self.server.reply] if isinstance(self.server.reply, bytes) else self.server.reply():
+            self.wfile.write(part)
+            if not self.server.thread.is_alive():  # the client has got enough, and the server is stopped
+                break
 
 
-class Server(socketserver.ThreadingTCPServer):
-    daemon_threads, block_on_close = True, False
-
+class Server(Serving):
     def __init__(self, reply):
-        super().__init__(("127.0.0.1", 0), Handler)
-        self.reply, self.requests, self.done = reply, 0, threading.Event()
-        threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-
-    def __exit__(self, *_):
-        self.done.set()
-        self.shutdown()
-        self.server_close()
+        self.reply, self.requests = reply, 0
+        super().__init__(Handler)
 
 
 @pytest.fixture
@@ -149,12 +126,11 @@ def step(tmp_path, monkeypatch, capfd, direct):
 
     def run(reply):
         with Server(reply) as server:
-            address = f"http://127.0.0.1:{server.server_address[1]}/v1"
-            model = on_cpu(server=address, model="black-box")
+            model = on_cpu(server=f"{server.origin}/v1", model="black-box")
             out = tmp_path / "samples.jsonl"
             code = main(sample_words(model, "openai", tmp_path / "sft.jsonl", out, max_tokens=16))
-            said = capfd.readouterr()
-            return code, said.out + said.err, files.read_jsonl(out) if out.exists() else [], server.requests
+        said = "".join(capfd.readouterr())
+        return code, said, files.read_jsonl(out) if out.exists() else [], server.requests
 
     return run
 
@@ -169,21 +145,16 @@ def test_a_text_like_any_other_is_kept_and_counted(name, step):
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize("name", RETRIED)
-def test_a_reply_that_cannot_be_read_is_asked_for_again_until_the_retries_are_used_up(name, step):
-    reply, words = RETRIED[name]
-    assert_one_line(step(reply), rf"({words}).*; gave up \(retries: {RETRIES}\)$", 1 + RETRIES)
+GAVE_UP = rf".*; gave up \(retries: {RETRIES}\)$"
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_a_refusal_or_a_reply_without_end_ends_the_step_at_once(name, step):
-    reply, words = REFUSED[name]
-    assert_one_line(step(reply), words, 1)
-
-
-def assert_one_line(ended, words, expected):
-    code, said, records, requests = ended
-    assert code == 2 and records == [] and requests == expected, said
+@pytest.mark.parametrize(("reply", "words", "asked"), [
+    *(pytest.param(reply, f"({words}){GAVE_UP}", 1 + RETRIES, id=name) for name, (reply, words) in RETRIED.items()),
+    *(pytest.param(reply, words, 1, id=name) for name, (reply, words) in REFUSED.items()),
+])  # fmt: skip
+def test_what_cannot_be_read_is_asked_for_again_and_a_refusal_or_a_reply_without_end_is_not(reply, words, asked, step):
+    code, said, records, requests = step(reply)
+    assert code == 2 and records == [] and requests == asked, said
     started, line = said.splitlines()
     assert started == "[sample] starting the engine openai"
     assert line.startswith("orce sample: http://127.0.0.1:") and line.isprintable() and len(line) < 500
