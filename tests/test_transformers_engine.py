@@ -48,9 +48,8 @@ def ask(*questions):
 
 
 QUESTIONS = ask(
-    "What is 2 + 3?", "Name a colour.", "What is the capital of France?", "Say yes.",
-    "Count to three, please.",
-)  # fmt: skip
+    "What is 2 + 3?", "Name a colour.", "What is the capital of France?", "Say yes.", "Count to three, please."
+)
 
 
 def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
@@ -67,18 +66,12 @@ def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     assert together == [list(range(0, 12, 2)), list(range(1, 12, 2))], "about one passage"
 
 
-def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours(engine):
-    seeds = [11, 12, 13, 14, 15]
-    together = engine.generate(QUESTIONS, 4, 0.9, 5, seeds)
-    backwards = engine.generate(QUESTIONS[::-1], 4, 0.9, 5, seeds[::-1])
-    assert backwards[::-1] == together
-    assert engine.generate(QUESTIONS[1:2], 4, 0.9, 5, [12]) == together[1:2]
-
-
-def test_the_greedy_text_comes_with_the_samples_and_changes_none(engine):
+def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours_and_whether_a_greedy_text_comes_with_them(engine):
     seeds = [11, 12, 13, 14, 15]
     # Not hotter: in a flat tail the last digits of a float, which the batch shapes, choose the token.
     samples = engine.generate(QUESTIONS, 6, 0.4, 8, seeds)
+    assert engine.generate(QUESTIONS[::-1], 6, 0.4, 8, seeds[::-1])[::-1] == samples
+    assert engine.generate(QUESTIONS[1:2], 6, 0.4, 8, [12]) == samples[1:2]
     greedy = [text for (text,) in engine.generate(QUESTIONS, 1, 0.0, 8, seeds)]
     both = engine.generate_with_greedy(QUESTIONS, 6, 0.4, 8, seeds, greedy=frozenset({0, 3}))
     assert [texts for texts, _ in both] == samples
@@ -173,7 +166,7 @@ WINDOWED = {
     "Gemma3": {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]},
     "Qwen3": {"sliding_window": WINDOW, "use_sliding_window": True, "max_window_layers": 0},
 }
-LONG = [[{"role": "user", "content": "How sure are you of this? " * 5}]]
+LONG = ask("How sure are you of this? " * 5)
 TOO_LONG = f"its layers attend to a sliding window of {WINDOW} tokens, and prompt and completion take "
 
 
@@ -197,7 +190,7 @@ def training_of(folder) -> dict:
 
 
 def test_a_prompt_as_long_as_the_window_is_computed_as_the_model_does(windowed):
-    model = AutoModelForCausalLM.from_pretrained(windowed, dtype=torch.float32).eval()
+    model = loaded(windowed)
     prompts = [list(range(5, 5 + WINDOW - 1)), [5, 6, 7, 50]]
     cache = KVCache(model, prompts)
     (following, _) = cache.extend([[(40, [])], [(41, [])]])
@@ -218,11 +211,12 @@ def test_prompts_longer_than_the_window_are_refused_before_any_is_computed(windo
     lm = language_model.load(settings)
     lm.model.forward = None  # whoever computes fails otherwise
     reader, engine = TransformersReader(lm), engines.get("transformers").Engine(lm)
-    short = [{"role": "user", "content": "?"}]
-    prompts = [short, *LONG]
+    prompts = [*ask("?"), *LONG]
     for refused in (reader.read, lambda prompts: engine.generate(prompts, 1, 0.0, 9, [0, 0])):
         with pytest.raises(BadInput, match=TOO_LONG):
             refused(prompts)
+    with pytest.raises(BadInput, match=rf"record 1: takes \d+ tokens; the model reads at most {WINDOW}"):
+        list(orce.load_judge(base=windowed)([{"question": "What is 1 + 1?", "answer": "2"}]))
 
 
 @pytest.mark.slow
@@ -243,92 +237,70 @@ def test_training_refuses_what_its_packed_rows_would_compute_without_the_window(
     assert not any((tmp_path / name).exists() for name in ("sft", "conftuner", "dpo"))
 
 
-def test_a_record_longer_than_the_window_is_named_by_a_judge(windowed, tmp_path, capsys):
-    with pytest.raises(BadInput, match=rf"record 1: takes \d+ tokens; the model reads at most {WINDOW}"):
-        list(orce.load_judge(base=windowed)([{"question": "What is 1 + 1?", "answer": "2"}]))
-
-
-@pytest.fixture
-def folder(tiny, tmp_path) -> Path:
-    return Path(shutil.copytree(tiny, tmp_path / "model"))
-
-
-def test_a_model_without_a_chat_template_is_refused_in_one_line(folder, tmp_path, capsys):
-    (folder / "chat_template.jinja").unlink()
-    files.write_jsonl(tmp_path / "pairs.jsonl", [{"question": "What is 1 + 1?", "answer": "2"}])
-    asked = ["measure", str(tmp_path / "pairs.jsonl"), "--model", str(folder)]
-    assert main([*asked, "--methods", "vanilla", "--out", str(tmp_path / "out.jsonl")]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert f"{folder}: its tokenizer has no chat template; take the instruction-tuned version" in line
-    with pytest.raises(BadInput, match="no chat template"):  # vllm, before it is started
-        engines.longest(on_cpu(path=folder) | {"name": "vllm"}, LONG, 12)
-
-
-def test_a_chat_template_that_fails_is_told_with_its_own_words(folder):
-    (folder / "chat_template.jinja").write_text("{{ raise_exception('needs a mood') }}")
+def test_a_model_whose_chat_template_is_missing_or_fails_is_refused_in_one_line(tiny, folder, capsys):
+    model = Path(shutil.copytree(tiny, folder / "model"))
+    template = model / "chat_template.jinja"
+    template.write_text("{{ raise_exception('needs a mood') }}")
     with pytest.raises(BadInput, match="its chat template fails with template_kwargs .*needs a mood"):
-        language_model.load(on_cpu(path=folder))
+        language_model.load(on_cpu(path=model))
+    template.unlink()
+    files.write_jsonl("pairs.jsonl", [{"question": "What is 1 + 1?", "answer": "2"}])
+    asked = ["measure", "pairs.jsonl", "--model", str(model), "--methods", "vanilla", "--out", "out.jsonl"]
+    assert main(asked) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert f"{model}: its tokenizer has no chat template; take the instruction-tuned version" in line
+    with pytest.raises(BadInput, match="no chat template"):  # vllm, before it is started
+        engines.longest(on_cpu(path=model) | {"name": "vllm"}, LONG, 12)
 
 
-def like_llama3(folder: Path, eos: str, ends: list[str]) -> Path:
-    """Give a model LLaMA-3's template and tokens, an eos, and the ends of a generation config."""
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+@pytest.mark.slow
+def test_a_model_whose_turns_do_not_end_with_its_eos_is_refused_and_todays_llama3_is_taken(tiny, tmp_path):
     names = ["<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"]
-    tokenizer.add_special_tokens({"additional_special_tokens": names})
-    tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", eos
-    tokenizer.chat_template = (TEMPLATES / "llama3.jinja").read_text()
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    model.resize_token_embeddings(len(tokenizer))
-    model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(ends)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
+    def like_llama3(eos: str, ends: list[str]) -> Path:
+        """The model with LLaMA-3's template and tokens, an eos, and the ends of a generation config."""
+        tokenizer, model = AutoTokenizer.from_pretrained(tiny), AutoModelForCausalLM.from_pretrained(tiny)
+        tokenizer.add_special_tokens({"additional_special_tokens": names})
+        tokenizer.bos_token, tokenizer.eos_token = "<|begin_of_text|>", eos
+        tokenizer.chat_template = (TEMPLATES / "llama3.jinja").read_text()
+        model.resize_token_embeddings(len(tokenizer))
+        model.generation_config.eos_token_id = tokenizer.convert_tokens_to_ids(ends)
+        folder = tmp_path / f"{len(ends)}-{eos.strip('<|>')}"
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        return folder
 
-WRONG_END = r"ends a turn with <\|eot_id\|>, but its end-of-sequence token is <\|end_of_text\|>; take a newer snapshot"
-
-
-@pytest.mark.slow
-def test_a_snapshot_of_llama3_from_before_2024_05_is_refused_and_todays_taken(folder, tiny, tmp_path):
-    old = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>"])
-    with pytest.raises(BadInput, match=WRONG_END):
-        language_model.load(on_cpu(path=old))
-    today = Path(shutil.copytree(tiny, tmp_path / "today"))
-    new = like_llama3(today, "<|eot_id|>", ["<|end_of_text|>", "<|eot_id|>"])
-    assert language_model.load(on_cpu(path=new), trainable=True).tokenizer.eos_token == "<|eot_id|>"
-
-
-@pytest.mark.slow
-def test_an_eos_that_generation_alone_corrects_is_refused_by_training(folder, tmp_path):
-    half = like_llama3(folder, "<|end_of_text|>", ["<|end_of_text|>", "<|eot_id|>"])
+    wrong = r"ends a turn with <\|eot_id\|>, but its end-of-sequence token is <\|end_of_text\|>; take a newer snapshot"
+    with pytest.raises(BadInput, match=wrong):  # a snapshot from before May 2024
+        language_model.load(on_cpu(path=like_llama3("<|end_of_text|>", ["<|end_of_text|>"])))
+    half = like_llama3("<|end_of_text|>", ["<|end_of_text|>", "<|eot_id|>"])  # which generation alone corrects
     assert len(language_model.load(on_cpu(path=half)).ends) == 2
-    with pytest.raises(BadInput, match=WRONG_END):
+    with pytest.raises(BadInput, match=wrong):
         sft.train([{"prompt": LONG[0], "percent": 70}], training_of(half), tmp_path / "sft")
+    today = like_llama3("<|eot_id|>", ["<|end_of_text|>", "<|eot_id|>"])
+    assert language_model.load(on_cpu(path=today), trainable=True).tokenizer.eos_token == "<|eot_id|>"
 
 
 @pytest.mark.parametrize("name", ["qwen3", "llama3_1", "gemma3"])
-def test_templates_of_other_families_can_be_read(folder, name):
+def test_templates_of_other_families_can_be_read(name, tiny, tmp_path):
     """Templates whose ends are not in this tokenizer say nothing against it."""
+    folder = Path(shutil.copytree(tiny, tmp_path / "model"))
     (folder / "chat_template.jinja").write_text((TEMPLATES / f"{name}.jinja").read_text())
-    config = json.loads((folder / "tokenizer_config.json").read_text())
-    assert config["eos_token"] == "<|im_end|>"
-    template_kwargs = {"enable_thinking": False} if name == "qwen3" else {}
-    language_model.vocabulary({"path": str(folder)}, template_kwargs)
+    assert json.loads((folder / "tokenizer_config.json").read_text())["eos_token"] == "<|im_end|>"
+    language_model.vocabulary({"path": str(folder)}, {"enable_thinking": False} if name == "qwen3" else {})
 
 
-# Prefixes packed in a trie or kept in a cache, prompts tokenized once, adapters merged in turn on one model.
+# Prefixes packed in a trie or kept in a cache, and prompts tokenized once.
 
 PROMPTS = [[5, 6, 7, 8, 9, 10], [5, 6, 7, 20], [5, 6, 7, 8, 30, 31, 32, 33, 34]]
 CONTINUATIONS = [[[40, 41, 42], [40, 41, 43, 44], [50]], [[40], [40, 60], [40, 60, 61]], [[1, 2], [1, 3], [4, 2]]]
+PASSAGES = [[5, 6, *range(100, 150), 7], [5, 6, *range(100, 150), 8, 9], [5, 6, *range(100, 150), 8, 10, 11, 12]]
+# Two families of questions about one passage each, and a prompt of its own.
+FAMILIES = [*PASSAGES, *([5, 6, *range(200, 240), token] for token in (7, 8)), [5, 6, 40, 41]]
 
 
-@pytest.fixture
-def model(tiny):
-    made = AutoModelForCausalLM.from_pretrained(tiny, dtype=torch.float32)
-    with pytest.raises(BadInput, match=": has its own implementation of attention; set training.trainer: trl"):
-        packed_logprobs(made, PROMPTS, CONTINUATIONS)
-    use_blocks(made)
-    return made
+def loaded(folder):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def packed_logprobs(model, prompts, continuations):
@@ -337,23 +309,20 @@ def packed_logprobs(model, prompts, continuations):
 
 
 def separate_logprobs(model, prompts, continuations):
+    def alone(prompt, continuation):
+        logits = model(input_ids=torch.tensor([prompt + continuation])).logits[0].log_softmax(-1)
+        return sum(logits[len(prompt) - 1 + i, token] for i, token in enumerate(continuation))
+
     both = zip(prompts, continuations, strict=True)
-    return torch.stack([torch.stack([alone(model, p, c) for c in cs]) for p, cs in both])
-
-
-def alone(model, prompt, continuation):
-    logits = model(input_ids=torch.tensor([prompt + continuation])).logits[0].log_softmax(-1)
-    return sum(logits[len(prompt) - 1 + i, token] for i, token in enumerate(continuation))
-
-
-PASSAGES = [[5, 6, *range(100, 150), 7], [5, 6, *range(100, 150), 8, 9], [5, 6, *range(100, 150), 8, 10, 11, 12]]
-# Two families of questions about one passage each, and a prompt of its own.
-FAMILIES = [*PASSAGES, *([5, 6, *range(200, 240), token] for token in (7, 8)), [5, 6, 40, 41]]
+    return torch.stack([torch.stack([alone(prompt, one) for one in some]) for prompt, some in both])
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS, FAMILIES], ids=["prompts", "families"])
-def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(model, prompts):
-    continuations = CONTINUATIONS * (len(prompts) // 3)
+def test_packed_scores_and_their_gradients_are_those_of_each_continuation_alone(tiny, prompts):
+    model, continuations = loaded(tiny), CONTINUATIONS * (len(prompts) // 3)
+    with pytest.raises(BadInput, match=": has its own implementation of attention; set training.trainer: trl"):
+        packed_logprobs(model, prompts, continuations)
+    use_blocks(model)
     weights = torch.linspace(-1, 2, 3 * len(prompts)).view(-1, 3)
     scores, gradients = [], []
     for computed in (packed_logprobs, separate_logprobs):
@@ -378,78 +347,67 @@ def test_a_passage_is_computed_once_for_all_questions_about_it():
 def test_batches_keep_to_their_tokens(budget):
     """Every prompt once; a batch exceeds its budget only if it is a single prompt."""
     prompts = [*PROMPTS, *PASSAGES, [3, 4], [5, 6, *range(300, 380)]]
-    more = [len(TokenTrie.of(CONTINUATIONS[i % 3]).inner) for i in range(len(prompts))]
-    cut = packed_batches(prompts, more, budget)
-    assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
-    for batch in cut:
-        row = pack([prompts[i] for i in batch], [TokenTrie.of(CONTINUATIONS[i % 3]) for i in batch])
-        assert row["input_ids"].shape[1] <= budget or len(batch) == 1
-    cut = padded_batches(prompts, budget, more=5)
-    assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
-    for batch in cut:
+    tries = [TokenTrie.of(CONTINUATIONS[i % 3]) for i in range(len(prompts))]
+
+    def padded(batch):
         own = [prompts[i] for i in batch]
-        shared = common_prefix(own) if len(own) > 1 else 0
-        assert shared + len(own) * (max(map(len, own)) - shared + 5) <= budget or len(own) == 1
+        shared = common_prefix(own)
+        return shared + len(own) * (max(map(len, own)) - shared + 5)
+
+    def packed(batch):
+        return pack([prompts[i] for i in batch], [tries[i] for i in batch])["input_ids"].shape[1]
+
+    more = [len(trie.inner) for trie in tries]
+    for cut, size in ((packed_batches(prompts, more, budget), packed), (padded_batches(prompts, budget, 5), padded)):
+        assert sorted(i for batch in cut for i in batch) == list(range(len(prompts)))
+        assert all(len(batch) == 1 or size(batch) <= budget for batch in cut)
 
 
-FIRST = [(0, 40), (0, 41), (2, 50)]  # (row, token): two branches, none, one
-SECOND = [(0, 42, 0), (0, 43, 0), (0, 44, 1), (2, 51, 2)]  # (row, token, which of FIRST it continues)
-
-
-@pytest.fixture
-def cached_model(family):
-    return AutoModelForCausalLM.from_pretrained(family, dtype=torch.float32).eval()
-
-
-def next_logits(cached_model, tokens):
-    with torch.inference_mode():
-        return cached_model(input_ids=torch.tensor([tokens])).logits[0, -1]
-
-
-def branched(cached_model, prompts):
-    """Logits after FIRST and after SECOND, from one cache."""
-    cache = KVCache(cached_model, prompts)
+def branched(model, prompts):
+    """Logits of some tokens after each prompt, and then of some after these, from one cache."""
+    cache = KVCache(model, prompts)
     first = cache.extend([[(40, []), (41, [])], [], [(50, [])]])
     second = cache.extend([[(42, [0]), (43, [0]), (44, [1])], [], [(51, [0])]])
     return cache, first, second
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS, [[1, *PROMPTS[0]], *PROMPTS[1:]]], ids=["shared prefix", "none"])
-def test_what_follows_a_token_is_what_follows_it_without_neighbours(cached_model, prompts):
-    cache, first, second = branched(cached_model, prompts)
-    for row, prompt in enumerate(prompts):
-        assert torch.allclose(cache.logits[row], next_logits(cached_model, prompt), atol=1e-5)
-    for logits, (row, token) in zip(first, FIRST, strict=True):
-        assert torch.allclose(logits, next_logits(cached_model, [*prompts[row], token]), atol=1e-5)
-    for logits, (row, token, before) in zip(second, SECOND, strict=True):
-        assert torch.allclose(logits, next_logits(cached_model, [*prompts[row], FIRST[before][1], token]), atol=1e-5)
+def test_what_follows_a_token_is_what_follows_it_without_neighbours(family, prompts):
+    model = loaded(family)
+    cache, first, second = branched(model, prompts)
+    one, _, three = prompts
+    after_first = [[*one, 40], [*one, 41], [*three, 50]]
+    after_second = [[*one, 40, 42], [*one, 40, 43], [*one, 41, 44], [*three, 50, 51]]
+    for found, sequences in ((cache.logits, prompts), (first, after_first), (second, after_second)):
+        for logits, tokens in zip(found, sequences, strict=True):
+            with torch.inference_mode():
+                expected = model(input_ids=torch.tensor([tokens])).logits[0, -1]
+            assert torch.allclose(logits, expected, atol=1e-5)
 
 
-def test_branches_are_dropped_and_the_models_own_attention_stays(cached_model):
-    cache, first, _ = branched(cached_model, PROMPTS)
+def test_branches_are_dropped_and_the_models_own_attention_stays(family):
+    model = loaded(family)
+    before = model.config._attn_implementation
+    cache, first, _ = branched(model, PROMPTS)
+    assert model.config._attn_implementation == before
     cache.drop_appended()
     cache.keep_rows([0, 2])
     again = cache.extend([[(40, [])], [(50, [])]])
     assert torch.allclose(again, first[[0, 2]], atol=1e-5)
-    before = cached_model.config._attn_implementation
-    branched(cached_model, PROMPTS)
-    assert cached_model.config._attn_implementation == before
-    cached_model._supports_attention_backend = False
+    model._supports_attention_backend = False
     with pytest.raises(BadInput, match="ForCausalLM has its own implementation of attention; .* set engine.name"):
-        KVCache(cached_model, PROMPTS)
-
-
-CONVERSATIONS = [[{"role": "user", "content": f"What is {i} + {i * i}?"}] for i in range(5)]
+        KVCache(model, PROMPTS)
 
 
 def test_prompts_tokenized_together_are_those_tokenized_one_by_one_and_kept_for_the_next_call(tiny):
+    conversations = ask(*(f"What is {i} + {i * i}?" for i in range(5)))
     tokenizer = AutoTokenizer.from_pretrained(tiny)
-    assert prompts_ids(tokenizer, CONVERSATIONS) == [prompt_ids(tokenizer, one) for one in CONVERSATIONS]
+    assert prompts_ids(tokenizer, conversations) == [prompt_ids(tokenizer, one) for one in conversations]
     assert prompts_ids(tokenizer, []) == []
     sized, generating = (AutoTokenizer.from_pretrained(tiny) for _ in range(2))  # the engine's own is another object
-    expected = prompts_ids(sized, CONVERSATIONS, keep=True)
+    expected = prompts_ids(sized, conversations, keep=True)
     rendered = []
     apply = generating.apply_chat_template
     generating.apply_chat_template = lambda messages, **more: rendered.append(messages) or apply(messages, **more)
-    assert prompts_ids(generating, CONVERSATIONS[:3]) == expected[:3] and rendered == []
-    assert prompts_ids(generating, CONVERSATIONS) == expected and rendered == CONVERSATIONS[:3]
+    assert prompts_ids(generating, conversations[:3]) == expected[:3] and rendered == []
+    assert prompts_ids(generating, conversations) == expected and rendered == conversations[:3]
