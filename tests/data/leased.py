@@ -7,7 +7,7 @@ log, name, seconds, child = sys.argv[1], sys.argv[2], float(sys.argv[3]), sys.ar
 
 
 def tell(what):
-    line = f"{time.monotonic_ns()} {what} {name} {os.environ['CUDA_VISIBLE_DEVICES']}\n"
+    line = f"{what} {name} {os.environ['CUDA_VISIBLE_DEVICES']}\n"
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.write(handle, line.encode())
     os.close(handle)
