@@ -1,19 +1,21 @@
-"""The commands of four dry runs, frozen at 372bc3d in tests/frozen: what is there is not computed again.
+"""What Snakemake plans, frozen in tests/frozen: the commands of four runs at 372bc3d, since what is there is not computed again, and of
+the demo and the paper each job's rule, what it reads and writes, and what it asks of the machine.
 
 Frozen anew since: the demo's DPO, in demo and field, which has three epochs, and its readout, which is the mean (docs/choices.md); the tables, whose settings have the models
 and data sets that they show alone.
 
-Compared is what reaches the command line, job by job: the launcher, the stage and every option with its values, up to the
-substitutions of RENAMED; not the order of options, nor two forms that the command line reads as one. The commands of seconds in
-CHANGED may differ. Both name their reason. Frozen anew: python tests/test_frozen_commands.py
+Of commands is compared what reaches the command line, job by job: the launcher, the stage and every option with its values, up to the
+substitutions of RENAMED; not the order of options, nor two forms that the command line reads as one. The commands of stages in
+CHANGED may differ. Both name their reason. Frozen anew, with a reason in the commit: python tests/test_frozen_commands.py
 """
 
+import contextlib
 import gzip
+import logging
 import re
 import shlex
 from collections import Counter
 from pathlib import Path
-from typing import NamedTuple
 
 import dry_run
 import pytest
@@ -22,10 +24,10 @@ from conftest import ROOT, cases
 FLAGS = ("--from-reference", "--reasoning")  # options that have no value
 FROZEN = ROOT / "tests" / "frozen"
 RUNS = {
-    "paper": ["--configfile", "tests/data/one_round.yaml"],
-    "24gb": ["--configfile", "config/24gb.yaml", "tests/data/one_round.yaml"],
-    "demo": ["--configfile", "config/demo.yaml"],
-    "field": ["--configfile", "config/demo.yaml", "config/field.yaml"],
+    "paper": ["config.yaml", "tests/data/one_round.yaml"],
+    "24gb": ["config/24gb.yaml", "tests/data/one_round.yaml"],
+    "demo": ["config/demo.yaml"],
+    "field": ["config/demo.yaml", "config/field.yaml"],
 }
 # (pattern, replacement, reason): applied to the frozen commands and to the new ones.
 RENAMED = cases("frozen_commands")
@@ -37,22 +39,24 @@ CHANGED = {  # {stage: reason}
 }
 
 
-def commands(run: str) -> list[str]:
-    code, said = dry_run.snakemake(ROOT, "-p", "--forceall", "--cores", "1", *RUNS[run], "--", "paper_tables")
+def kept(name: str) -> list[str]:
+    return gzip.decompress((FROZEN / f"{name}.txt.gz").read_bytes()).decode().splitlines()
+
+
+def planned(files: list[str], target: str) -> str:
+    words = ["-p", "--forceall", "--cores", "1", "--configfile", *files, "--", target]
+    code, said = dry_run.snakemake(ROOT, *words)
     assert code == 0, said[-2000:]
+    return said
+
+
+def commands(run: str) -> list[str]:
+    said = planned(RUNS[run], "paper_tables")
     return sorted(re.findall(r"^Shell command: (.*-m orce .*)$", said, re.MULTILINE))
 
 
-class Job(NamedTuple):
-    """What a command tells its stage: the launcher, and every option with its values, in an order of their own."""
-
-    launcher: str
-    stage: str
-    options: tuple[tuple[str, tuple[str, ...]], ...]
-
-
-def job(command: str) -> Job:
-    """A command without the order of its options, and without what the command line reads as the same.
+def told(command: str) -> tuple:
+    """What a command tells its stage: (launcher, stage, every option with its values), without what the command line reads as the same.
 
     Options without a value have their default, a file of frozen prompts is named as its split, and a folder of weights may be
     named by its manifest.
@@ -73,40 +77,58 @@ def job(command: str) -> Job:
             given[option] = tuple(values)
         else:
             given[option] = tuple(value.removesuffix("/manifest.json") for value in values)
-    told = [(option, values) for option, values in given.items() if values or option in FLAGS]
-    return Job(" ".join(words[:first]), words[first], tuple(sorted(told)))
-
-
-def kept(path: Path) -> list[str]:
-    return gzip.decompress(path.read_bytes()).decode().splitlines()
+    options_told = [(option, values) for option, values in given.items() if values or option in FLAGS]
+    return " ".join(words[:first]), words[first], tuple(sorted(options_told))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("run", RUNS)
 def test_the_commands_of_a_run_tell_their_stages_what_the_frozen_ones_told(run):
-    frozen, now = kept(FROZEN / f"{run}.txt.gz"), commands(run)
+    frozen, now = kept(run), commands(run)
     for pattern, replacement, _ in RENAMED:
         frozen, now = ([re.sub(pattern, replacement, command) for command in some] for some in (frozen, now))
-    before = Counter(told for told in map(job, frozen) if told.stage not in CHANGED)
-    after = Counter(told for told in map(job, now) if told.stage not in CHANGED)
+    before, after = (Counter(one for one in map(told, some) if one[1] not in CHANGED) for some in (frozen, now))
     assert len(after) > 20
     assert before - after == Counter()
     assert after - before == Counter()
 
 
-@pytest.mark.parametrize(("one", "other", "same"), [
-    ("state --weights a/sft --prompts b/test.jsonl --shard", "state --prompts b/test.jsonl --weights a/sft/manifest.json", True),
-    ("sample --prompts rl=b/rl.jsonl --out c", "sample --prompts b/rl.jsonl --out c", True),
-    ("pairs --from-reference --out c", "pairs --out c", False),
-    ("sample --prompts b/rl.jsonl --out c", "sample --prompts b/sft.jsonl --out c", False),
-    ("state --weights a/sft --out c", "state --weights --out c", False),
-])  # fmt: skip
-def test_what_a_command_tells_is_compared_and_not_how(one, other, same):
-    one, other = (f"python -m orce {command} 2>&1 | tee log" for command in (one, other))
-    assert (job(one) == job(other)) is same
+class Planned(logging.Filter):
+    """What Snakemake says of each job to its loggers; on the screen a job with a message of its own is that message alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.jobs = set()
+
+    def filter(self, job: logging.LogRecord) -> bool:
+        if hasattr(job, "rule_name"):
+            files = [f"{kind} {' '.join(sorted(getattr(job, kind)))}" for kind in ("input", "output", "log")]
+            limits = [f"benchmark {job.benchmark or ''}", f"threads {job.threads}", f"priority {job.priority}"]
+            # Other resources are the machine's.
+            asked = [f"{name} {job.resources.get(name)}" for name in ("gpu", "gpus_wanted", "mem_mb", "runtime")]
+            self.jobs.add("; ".join([job.rule_name, *files, *limits, *asked]))
+        return True
+
+
+def jobs(run: str) -> list[str]:
+    found, logger = Planned(), logging.getLogger("snakemake.logging")
+    with contextlib.ExitStack() as stack:
+        logger.addFilter(found)
+        stack.callback(logger.removeFilter, found)
+        planned(RUNS[run][:1], "all")
+    return sorted(f"{run}: {job}" for job in found.jobs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("run", ["demo", "paper"])
+def test_the_jobs_of_a_run_read_write_and_ask_for_what_the_frozen_ones_did(run):
+    before, now = {job for job in kept("jobs") if job.startswith(f"{run}: ")}, {*jobs(run)}
+    assert len(now) > 50
+    assert now - before == set()
+    assert before - now == set()
 
 
 if __name__ == "__main__":
-    for run in RUNS:
-        lines = "\n".join(commands(run))
-        (FROZEN / f"{run}.txt.gz").write_bytes(gzip.compress(lines.encode(), mtime=0))
+    made = {run: commands(run) for run in RUNS} | {"jobs": [*jobs("demo"), *jobs("paper")]}
+    for name, lines in made.items():
+        (FROZEN / f"{name}.txt.gz").write_bytes(gzip.compress("\n".join(lines).encode(), mtime=0))

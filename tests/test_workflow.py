@@ -1,6 +1,5 @@
 """The workflow as its users meet it: the paper's matrix and a tuning as dry runs, and a small matrix for real, end to end."""
 
-import json
 import os
 import re
 import shutil
@@ -34,7 +33,7 @@ def job_counts(text) -> Counter:
 
 @pytest.mark.slow
 def test_every_form_of_the_command_plans_the_cells_of_the_six_tables_once(project):
-    """What the jobs are: test_frozen_jobs.py."""
+    """What the jobs are: test_frozen_commands.py."""
     four = "--cores all --resources gpu=4"
     forms = "--cores all", f"paper_tables {four}", f"{four} -- paper_tables"
     first, *others = (job_counts(plan(*form.split(), folder=project)) for form in forms)
@@ -59,7 +58,7 @@ def test_one_cell_or_table_plans_only_what_it_needs(project):
         assert trained in text and job_counts(text)["sample"] == 2
 
 
-ELSEWHERE = ["vanilla", "consistency", "sft", "orce"]
+TABLES = ["--configfile", "small.yaml", "--cores", "2", "--", "paper_tables"]
 
 
 @pytest.fixture(scope="module")
@@ -67,24 +66,20 @@ def small(straight, letters, tmp_path_factory):
     """The finished small matrix and then a larger one in its folder: the ablation, a dataset out of domain, a transfer."""
     folder = shutil.copytree(straight, tmp_path_factory.mktemp("run") / "project", symlinks=True)
     config, over = small_matrix.configuration(letters)
-    test = {"test": {"from": "test", "size": 12}}
+    test, methods = {"test": {"from": "test", "size": 12}}, ["vanilla", "consistency", "sft", "orce"]
     config["datasets"]["arithmetic"] = {"task": ARITHMETIC, "source": {}, "splits": test, "confidence_from": "mmlu"}
     config["models"]["other"] = {"label": "small, zero-shot", "source": {"model": "small"}, "shots": 0, "trains": False}
     config["tables"] |= {
-        "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": ELSEWHERE},
+        "arithmetic": {"kind": "main", "dataset": "arithmetic", "models": ["small"], "methods": methods},
         "ablation": {"kind": "ablation", "dataset": "mmlu", "models": ["small"], "methods": ["orce-nrd", "orce"]},
         "transfer": {"kind": "transfer", "dataset": "mmlu", "source": "small", "models": ["other"], "methods": ["sft", "orce"]},
     }  # fmt: skip
     small_matrix.write(folder, config, over | {"paper_tables": list(config["tables"])})
     kept = sorted((folder / "results").glob("*/small/*/manifest.json"))
     before = [path.stat().st_mtime_ns for path in kept]
-    run(folder)
+    snakemake(*TABLES, folder=folder)
     assert kept and [path.stat().st_mtime_ns for path in kept] == before, "what was trained is not trained again"
     return folder
-
-
-def run(folder, runner=snakemake):
-    return runner("--configfile", "small.yaml", "--cores", "2", "--", "paper_tables", folder=folder)
 
 
 @pytest.mark.slow
@@ -92,28 +87,22 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
     for name in ("main", "arithmetic", "ablation", "transfer", "tables"):
         assert (small / "paper_tables" / f"{name}.tex").stat().st_size > 200
     assert (small / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
-    accuracy = json.loads((small / "results/mmlu/small/sft/metrics.json").read_text())["accuracy"]
+    accuracy = files.read_json(small / "results/mmlu/small/sft/metrics.json")["accuracy"]
     assert 0 < accuracy < 1
     assert f"{accuracy:.3f}" in (small / "paper_tables" / "main.tex").read_text()
     for dataset in ("arithmetic", "mmlu"):
         cell = small / "results" / dataset / "small"
-        by_method = {}
-        for method in ("vanilla", "sft", "orce"):
-            records = files.read_jsonl(cell / method / "confidences.jsonl")
-            by_method[method] = [(one["id"], one["answer"], one["correct"]) for one in records]
-        assert all(answers == by_method["vanilla"] for answers in by_method.values())
+        of_methods = (files.read_jsonl(cell / method / "confidences.jsonl") for method in ("vanilla", "sft", "orce"))
+        vanilla, *others = ([(one["id"], one["answer"], one["correct"]) for one in records] for records in of_methods)
+        assert others == [vanilla, vanilla]
         sampled = (cell / "samples.jsonl").stat().st_mtime
         assert all(sampled < path.stat().st_mtime for path in (cell / "sft").iterdir())
-        manifest = json.loads((cell / "samples.manifest.json").read_text())
-        assert manifest["sha256"] == files.file_digest(cell / "samples.jsonl")
+        assert files.read_json(cell / "samples.manifest.json")["sha256"] == files.file_digest(cell / "samples.jsonl")
     found = sorted((small / "results").glob("*/*/*/metrics.json"))
-    assert len(found) == 7 + len(ELSEWHERE) + 1 + 2
-    for path in found:
-        metrics = json.loads(path.read_text())
-        record = metrics["provenance"]
-        assert record.keys() >= {
-            "settings", "config_digest", "packages", "processor", "git_commit", "inputs",
-        }  # fmt: skip
+    assert len(found) == 7 + 4 + 1 + 2
+    for metrics in map(files.read_json, found):
+        where_from = {"settings", "config_digest", "packages", "processor", "git_commit", "inputs"}
+        assert metrics["provenance"].keys() >= where_from
         assert metrics["n"] == 12
         assert set(metrics["n_unparsed"]) == {"answer", "confidence"}
         for key in ("ece", "aurc", "e_aurc", "accuracy", "auroc", "aupr", "brier"):
@@ -122,12 +111,11 @@ def test_the_tables_are_of_what_was_computed_answers_come_first_and_metrics_say_
 
 @pytest.mark.slow
 def test_a_second_run_or_a_cell_of_a_finished_one_has_nothing_to_do_nor_has_a_touched_source(small):
-    assert "Nothing to be done" in run(small)
-    target = "results/mmlu/small/orce/metrics.json"
-    assert "Nothing to be done" in plan("--configfile", "small.yaml", "--cores", "2", "--", target, folder=small)
+    assert "Nothing to be done" in snakemake(*TABLES, folder=small)
+    assert "Nothing to be done" in plan(*TABLES[:-1], "results/mmlu/small/orce/metrics.json", folder=small)
     for path in ("workflow/orce/training/sft.py", "workflow/orce/stages/sample.py"):
         os.utime(ROOT / path)
-    assert "Nothing to be done" in run(small, plan)
+    assert "Nothing to be done" in plan(*TABLES, folder=small)
 
 
 def tuning(project, without: str | None = None) -> tuple[int, str]:
