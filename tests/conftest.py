@@ -59,9 +59,7 @@ def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=4, help="how often test_kills.py kills the workflow")
     parser.addoption("--leased", type=int, default=100, help="how many jobs test_lease.py starts and kills")
     parser.addoption("--promises", action="store_true", help="of the slow tests, those that promises.md names")
-    parser.addoption(
-        "--costs", action="store_true", help="write costs.json: tests that take long without the mark slow"
-    )
+    parser.addoption("--costs", action="store_true", help="write costs.json: tests that take long, not marked slow")
     parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")
 
 
@@ -71,10 +69,9 @@ WITH_MODEL = re.compile(r"\b(torch|transformers)\b|\b(tiny|small|smollm2|finishe
 def pytest_ignore_collect(collection_path, config):
     """`make check` runs both kinds of files side by side: only one of its two processes imports what models need."""
     wanted = config.getoption("--models")
-    if wanted and collection_path.suffix == ".py":
-        named = "yes" if WITH_MODEL.search(collection_path.read_text()) else "no"
-        return True if named != wanted else None
-    return None
+    if wanted is None or collection_path.suffix != ".py":
+        return None
+    return ("yes" if WITH_MODEL.search(collection_path.read_text()) else "no") != wanted or None
 
 
 # Minutes each. They begin first, so that none of them is left alone at the end; SLURM's waits most of its time.
@@ -108,17 +105,13 @@ def test_name(item) -> str:
     return f"{item.path.name}::{item.name}"
 
 
-def takes_long(item, costs: dict[str, float]) -> bool:
-    return item.get_closest_marker("slow") is not None or test_name(item) in costs
-
-
 def pytest_collection_modifyitems(config, items):
     if config.getoption("--promises"):
         kept = promised(items)
         costs = json.loads(COSTS.read_text())
-        left_out = [item for item in items if takes_long(item, costs) and item not in kept]
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if item not in {*left_out}]
+        long = {item for item in items if item.get_closest_marker("slow") or test_name(item) in costs}
+        config.hook.pytest_deselected(items=[*(long - kept)])
+        items[:] = [item for item in items if item not in long - kept]
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 
@@ -138,23 +131,15 @@ def pytest_terminal_summary(terminalreporter):
     """Closing lines, after pytest's own summary: what was left out, and last what this machine lacks."""
     yield
     if terminalreporter.config.getoption("--costs"):
-        COSTS.write_text(json.dumps(costs_of(terminalreporter.stats.get("passed", [])), indent=1) + "\n")
+        passed = {report.nodeid.removeprefix("tests/"): report for report in terminalreporter.stats.get("passed", [])}
+        long = {name for name, report in passed.items() if report.duration > LONG and "slow" not in report.keywords}
+        COSTS.write_text(json.dumps({name: round(passed[name].duration, 1) for name in sorted(long)}, indent=1) + "\n")
     if terminalreporter.config.getoption("--promises"):
-        terminalreporter.write_line(
-            f"One test of each promise (tests/promises.md); all of them: {needs.ALL}=1 make test"
-        )
+        all_of_them = f"all of them: {needs.ALL}=1 make test"
+        terminalreporter.write_line(f"One test of each promise (tests/promises.md); {all_of_them}")
     noted = [note for report in terminalreporter.stats.get("skipped", []) for note in report.user_properties]
     if skipped := Counter(name for what, name in noted if what == "needs"):
         terminalreporter.write_line(needs.closing_line(skipped), yellow=True)
-
-
-def costs_of(reports) -> dict[str, float]:
-    """{test: seconds} of the quick tests of a run that took long, their fixtures apart."""
-    found = {}
-    for report in reports:
-        if report.duration > LONG and "slow" not in report.keywords:
-            found[report.nodeid.removeprefix("tests/")] = round(report.duration, 1)
-    return dict(sorted(found.items()))
 
 
 def cases(name: str) -> list:

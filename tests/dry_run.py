@@ -87,13 +87,6 @@ def outputs(planned: list[Command]) -> list[tuple[str, str]]:
     return [(command.stage, command.out.removeprefix("results/")) for command in planned]
 
 
-def files(folder: Path, *arguments: str) -> list[str]:
-    """Every file that the jobs of `snakemake ARGUMENTS` make, whether it is there or not."""
-    code, said = refused(folder, "--summary", "--snakefile", ROOT / "Snakefile", "--cores", "1", *arguments)
-    assert code == 0, said[-3000:]
-    return [line.split("\t")[0] for line in said.splitlines() if "\t" in line and not line.startswith("output_file")]
-
-
 @contextlib.contextmanager
 def sources_removed():
     """Removes Snakemake's folders of sources at the end; it leaves them to the garbage collector, in whatever test that runs."""

@@ -20,7 +20,6 @@ from orce.config import check
 from orce.settings.schema import Config
 
 SNAKEMAKE = [str(Path(sys.executable).with_name("snakemake")), "--snakefile", str(ROOT / "Snakefile")]
-COMMAND = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]
 MARK = "ORCE_TEST_FOLDER"  # in the environment of everything that a run starts: its folder
 TIME = "seconds.txt"  # that the finished run took
 
@@ -56,8 +55,7 @@ def questions() -> dict:
 
 def configuration(model: str) -> tuple[dict, dict]:
     """config.yaml with one dataset, model and table, and what goes over it: several chunks and checkpoints a step."""
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
-    demo = yaml.safe_load((ROOT / "config" / "demo.yaml").read_text())
+    config, demo = (yaml.safe_load((ROOT / name).read_text()) for name in ("config.yaml", "config/demo.yaml"))
     config["datasets"] = questions()
     config["models"] = {"small": {"label": "small", "source": {"path": model}}}
     config["tables"] = {"main": {"kind": "main", "dataset": "mmlu", "models": ["small"]}}
@@ -81,10 +79,10 @@ def write(folder: Path, config: dict, small: dict) -> None:
 
 def start(folder: Path) -> subprocess.Popen:
     """Snakemake, in a session of its own, with its output in a file that outlives it."""
-    mark = {MARK: str(folder), "ORCE_PROGRESS_SECONDS": "0", "OMP_NUM_THREADS": "1"}
-    with open(folder / "output.txt", "a") as output:
-        kept = {"cwd": folder, "stdout": output, "stderr": output, "start_new_session": True}
-        return subprocess.Popen(COMMAND, env=os.environ | mark, **kept)
+    around = os.environ | {MARK: str(folder), "ORCE_PROGRESS_SECONDS": "0", "OMP_NUM_THREADS": "1"}
+    words = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", "paper_tables"]
+    with open(folder / "output.txt", "a") as out:
+        return subprocess.Popen(words, cwd=folder, env=around, stdout=out, stderr=out, start_new_session=True)
 
 
 def finish(folder: Path) -> None:

@@ -4,6 +4,7 @@ of docs/extending.md work.
 The signatures are told by the dry run; what a function returns or raises by the step that calls it.
 """
 
+import contextlib
 import copy
 import itertools
 import json
@@ -11,6 +12,7 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -32,7 +34,6 @@ PAPER = load.read_mapping(ROOT / "config.yaml")
 HEAD = {
     "method": "",
     "raw reward": "",
-    "sampled": "LABEL, KIND = 'x', 'measured'\n",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "stated": "LABEL, KIND = 'x', 'stated'\n",
     "asked": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
@@ -67,26 +68,11 @@ def configured(kind: str) -> dict:
     return config
 
 
-WRONG = cases("own_modules")
-
-
-@pytest.mark.parametrize(("kind", "text", "message"), WRONG)
-def test_a_wrong_signature_or_value_is_told_with_the_configuration(kind, text, message):
+@pytest.mark.parametrize(("kind", "text", "message"), cases("own_modules"))
+def test_a_wrong_signature_or_value_is_told_with_the_configuration_and_what_the_call_fits_is_right(kind, text, message):
     own(kind, text)
-    with pytest.raises(BadInput, match=message):
+    with pytest.raises(BadInput, match=message) if message else contextlib.nullcontext():
         check(configured(kind))
-
-
-def test_any_names_defaults_and_stars_are_right_where_the_call_is():
-    for text in ("def state(a, b, c): ...", "def state(*all): ...", "def state(a, b, c, d=1): ...", "state = max"):
-        own("sampled", text)
-        modules.import_file.cache_clear()
-        check(configured("sampled"))
-
-
-# {stage: (settings, further words)} of the stages that run a module, for a model that is not there:
-# whoever gets as far as loading it hears of it.
-STAGES = {stage: (settings, words) for stage, settings, words in cases("own_modules_stages")}
 
 
 def inputs() -> None:
@@ -106,6 +92,9 @@ def inputs() -> None:
         handle.write("\n".join(lines) + "\n")
 
 
+# {stage: (settings, further words)} of the stages that run a module, for a model that is not there:
+# whoever gets as far as loading it hears of it.
+STAGES = {stage: (settings, words) for stage, settings, words in cases("own_modules_stages")}
 QUESTION = f"for question {EXAMPLES[0]['id']!r}"
 
 
@@ -125,11 +114,6 @@ def test_what_a_function_returns_or_raises_is_told_before_a_model_is_loaded(stag
         assert part.replace("QUESTION", QUESTION) in told
 
 
-class Says:
-    def generate(self, prompts, n, temperature, max_tokens, seeds, top_p=1.0):
-        return [["I am 65% sure"] for _ in prompts]
-
-
 @pytest.mark.parametrize(("kind", "text", "greedy", "said"), [
     ("prompted", "def read(text, example, task, settings): return None, 65.0 if text else None", None,
      r"my/x.py read\(\): returned \(None, 65.0\) for question .* confidence from 0 to 1"),
@@ -139,19 +123,9 @@ class Says:
 def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind, text, greedy, said):
     own(kind, text)
     settings = elicit.ElicitSettings(**STAGES["elicit"][0] | {"task": ARITHMETIC})
+    engine = SimpleNamespace(generate=lambda prompts, *_, **more: [["I am 65% sure"] for _ in prompts])
     with pytest.raises(BadInput, match=said):
-        elicit.Elicitation(settings).elicit([(example, greedy) for example in EXAMPLES], Says())
-
-
-def test_a_right_module_is_left_as_it_is():
-    path = own("task", "def twin(example): return example['id']")
-    task, plain = tasks.get(path), tasks.get(ARITHMETIC)
-    for example in EXAMPLES:
-        assert task.prompt(example) == plain.prompt(example) and task.score("1", example) == plain.score("1", example)
-    assert hasattr(task, "twin") and task.__name__ == "x" and tasks.get(path) is task
-
-
-METHODS = ["vanilla", "consistency", "percent", "lead", "right", "sft", "orce", "orce-brier"]
+        elicit.Elicitation(settings).elicit([(example, greedy) for example in EXAMPLES], engine)
 
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()
@@ -163,16 +137,22 @@ def test_the_page_has_every_kind_with_its_functions():
             assert f"`{contract.name}({contract.takes})` -> {contract.gives}" in PAGE, contract
 
 
-# The page's command with the small model's configuration after the page's.
-ARGUMENTS = ["--cores", "2", "--configfile", "mine.yaml", "small.yaml"]
+METHODS = ["vanilla", "consistency", "percent", "lead", "right", "sft", "orce", "orce-brier"]
 # Names that a shell, Snakemake, LaTeX or a browser would obey.
 NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?[a] %s \\n #'
 CODE = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
 
 
+def snakemake(folder, *more) -> None:
+    """The page's command with the small model's configuration after the page's."""
+    command = [Path(sys.executable).with_name("snakemake"), "--cores", "2", "--configfile", "mine.yaml", "small.yaml"]
+    done = program(*command, *more, cwd=folder)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+
+
 @pytest.fixture(scope="module")
-def page_folder(letters, tmp_path_factory):
-    """A checkout in a folder with that name, with the files of the page as they stand there."""
+def page_run(letters, tmp_path_factory):
+    """A checkout in a folder with that name, in which what the page says was run, with its files as they stand there."""
     root = tmp_path_factory.mktemp("mine") / NAME
     for name in ("workflow", "profiles"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -181,26 +161,13 @@ def page_folder(letters, tmp_path_factory):
     for name, text in blocks:
         (root / name).parent.mkdir(exist_ok=True)
         (root / name).write_text(text)
-    assert {name for name, _ in blocks} == {
-        "my/larger.py", "my/percent.py", "my/lead.py", "my/right_or_wrong.py", "my/brier.py", "mine.yaml"
-    }  # fmt: skip
     model = shutil.copytree(letters, root / "my model; touch pwned")
-    config = yaml.safe_load((ROOT / "config.yaml").read_text())
+    config = load.read_mapping(ROOT / "config.yaml")
     config["models"]["llama3-8b"] |= {"source": {"path": str(model)}, "label": CODE}
     (root / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(ROOT / "tests" / "data" / "extending.yaml", root / "small.yaml")
+    snakemake(root)
     return root
-
-
-def in_folder(folder, *more) -> None:
-    done = program(Path(sys.executable).with_name("snakemake"), *ARGUMENTS, *more, cwd=folder)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
-
-
-@pytest.fixture(scope="module")
-def page_run(page_folder):
-    in_folder(page_folder)
-    return page_folder
 
 
 @pytest.mark.slow
@@ -227,8 +194,8 @@ def test_a_whole_run_and_its_report_obey_no_name_of_a_folder_model_or_row(page_r
     assert {*rules.split()} <= logs
     rows = {name: name.upper() for name in METHODS} | {"percent": CODE}
     (page_run / "labels.yaml").write_text(yaml.safe_dump({"tables": {"mine": {"methods": rows}}}))
-    in_folder(page_run, "labels.yaml", "--", "all")
-    in_folder(page_run, "labels.yaml", "--report", "report.html", "--", "all")
+    snakemake(page_run, "labels.yaml", "--", "all")
+    snakemake(page_run, "labels.yaml", "--report", "report.html", "--", "all")
     report = (page_run / "report.html").read_text()
     assert "<script>alert" not in report and "root:x:0" not in report
     assert not [*page_run.parent.rglob("pwned*")]

@@ -34,46 +34,39 @@ JOBS = {"mem_mb": 1000, "runtime": None, "threads": 1}
 CLUSTER = {"gpus": 1, "training": {"gpus": 1}, "answers": {"shards": 2}, "resources": JOBS}
 
 
-class Run:
-    """The small matrix on the cluster, in the background. `end` kills its Snakemake, and all that it started here."""
+class Story:
+    """The small matrix on the cluster, in the background, and what befalls it: each of `disturbances` once, the first of them first."""
 
-    def __init__(self, folder: Path, model: str, environment):
-        self.folder, self.environment = folder, environment
+    def __init__(self, cluster: slurm.Slurm, folder: Path, model: str):
+        self.cluster, self.folder = cluster, folder
         small_matrix.write(folder, *small_matrix.configuration(model))
         (folder / "cluster.yaml").write_text(yaml.safe_dump(CLUSTER))
         options = [*PROFILE, *HERE, "--slurm-keep-successful-logs", "--configfile", "small.yaml", "cluster.yaml"]
         self.words = [*small_matrix.SNAKEMAKE, *options, "--", "paper_tables"]
-        self.start()
-
-    def start(self) -> None:
-        kept = {"cwd": self.folder, "env": self.environment, "stderr": subprocess.STDOUT, "start_new_session": True}
-        with open(self.folder / "out.txt", "a") as out:
-            self.process = subprocess.Popen(self.words, stdout=out, **kept)
-
-    def end(self) -> None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
-
-
-class Story:
-    """A run on the cluster, and what befalls it: each of `disturbances` once, the first of them first."""
-
-    def __init__(self, cluster: slurm.Slurm, run: Run):
-        self.cluster, self.run, self.folder = cluster, run, run.folder
         self.met: dict[str, dict] = {}  # the job that each disturbance met
         self.waited = False  # whether a job ever waited for one of the four GPUs
         self.last_words = None  # of the preempted training
         self.resumed: set[str] = set()  # steps that a training has gone on from
         self.limit = ""  # of the job whose time is up
         self.refused = None  # exit code of the Snakemake that met jobs of the one that died
-        self.left_over: set[str] = set()  # jobs of the Snakemake that died: nobody submits these again
-        self.seen: set[Path] = set()  # checkpoints of the training that they left
+        self.seen: set[Path] = set()  # checkpoints of the training that the Snakemake that died left
         self.disturbances = [self.lose_submit_host, self.cancel, self.preempt, self.stop_the_clock, self.crash]
+        self.start()
+
+    def start(self) -> None:
+        kept = {"cwd": self.folder, "env": self.cluster.environment, "stderr": subprocess.STDOUT}
+        with open(self.folder / "out.txt", "a") as out:
+            self.process = subprocess.Popen(self.words, stdout=out, start_new_session=True, **kept)
+
+    def end(self) -> None:
+        """Kill its Snakemake, and all that it started here."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
 
     def watch(self) -> None:
         end = time.monotonic() + SECONDS
-        while self.run.process.poll() is None and time.monotonic() < end:
+        while self.process.poll() is None and time.monotonic() < end:
             jobs = self.cluster.jobs()
             running = [job for job in jobs if job["JobState"] == "RUNNING"]
             self.waited |= len(running) == 4 and any(job["JobState"] == "PENDING" for job in jobs)
@@ -92,9 +85,11 @@ class Story:
 
     def listen(self) -> None:
         """What the training says of its resumption; when the node crashes, its next run overwrites its log."""
+        self.resumed.update(re.findall(r"resuming from \S+/checkpoint-(\d+)\n", self.training_says()))
+
+    def training_says(self) -> str:
         log = self.folder / "results/logs/train/mmlu-small-conftuner.log"
-        if log.exists():
-            self.resumed.update(re.findall(r"resuming from \S+/checkpoint-(\d+)\n", log.read_text()))
+        return log.read_text() if log.exists() else ""
 
     def checkpoints(self) -> set[Path]:
         return set(self.folder.glob("results/*/*/.partial/conftuner-*/checkpoints/checkpoint-*"))
@@ -103,16 +98,16 @@ class Story:
         """kill -9 to Snakemake, whose jobs hang. The next one starts when these are cancelled, and not before."""
         if rule(job) != "train" or not self.checkpoints():
             return False
-        self.run.end()
-        self.left_over = {job["JobId"] for job in self.cluster.jobs()}
+        self.end()
+        left_over = {job["JobId"] for job in self.cluster.jobs()}
         self.cluster.command("scancel", "--signal=STOP", "--full", job["JobId"])
-        self.run.start()
-        self.refused = self.run.process.wait(timeout=SECONDS)
-        self.cluster.command("scancel", *self.left_over)
-        while any(self.cluster.job(number)["JobState"] in ALIVE for number in self.left_over):
+        self.start()
+        self.refused = self.process.wait(timeout=SECONDS)
+        self.cluster.command("scancel", *left_over)
+        while any(self.cluster.job(number)["JobState"] in ALIVE for number in left_over):
             time.sleep(0.3)
         self.seen = self.checkpoints()
-        self.run.start()
+        self.start()
         return True
 
     def cancel(self, job: dict) -> bool:
@@ -127,7 +122,7 @@ class Story:
         self.cluster.command("scontrol", "requeue", job["JobId"])
         while self.cluster.job(job["JobId"])["JobState"] in ("RUNNING", "COMPLETING"):
             time.sleep(0.1)
-        self.last_words = (self.folder / "results/logs/train/mmlu-small-conftuner.log").read_text()
+        self.last_words = self.training_says()
         return True
 
     def stop_the_clock(self, job: dict) -> bool:
@@ -166,14 +161,13 @@ def rule(job: dict) -> str:
 
 @pytest.fixture(scope="module")
 def story(cluster, letters, tmp_path_factory) -> Iterator[Story]:
-    run = Run(tmp_path_factory.mktemp("cluster"), letters, cluster.environment)
+    story = Story(cluster, tmp_path_factory.mktemp("cluster"), letters)
     try:
-        story = Story(cluster, run)
         story.watch()
-        assert run.process.wait(timeout=SECONDS) == 0, (run.folder / "out.txt").read_text()[-6000:]
+        assert story.process.wait(timeout=SECONDS) == 0, (story.folder / "out.txt").read_text()[-6000:]
         yield story
     finally:
-        run.end()
+        story.end()
 
 
 def test_everything_befell_the_run_and_the_whole_workflow_finishes(story):
@@ -186,23 +180,17 @@ def test_everything_befell_the_run_and_the_whole_workflow_finishes(story):
 
 def test_four_jobs_run_at_once_each_on_a_gpu_of_its_own(story, cluster):
     last = {run["JobId"]: run for run in cluster.record()}  # a requeued job's second run: its log is of that one
-    at_all = [run for run in last.values() if "[lease]" in story.log(run)]  # not cancelled while it waited
-    spans = [(run["StartTime"], run["EndTime"], device(story.log(run))) for run in at_all]
-    assert max(len(at_work(spans, start)) for start, _, _ in spans) == 4
-    assert story.waited
-    for start, _, _ in spans:
-        devices = [device for _, _, device in at_work(spans, start)]
-        assert sorted(devices) == sorted(set(devices))
+    spans = []
+    for run in last.values():
+        if "[lease]" in (log := story.log(run)):  # not cancelled while it waited
+            device = re.search(r"\[lease\] GPU (\d+), as given", log)[1]
+            spans.append((run["StartTime"], run["EndTime"], device))
+    # SLURM's times have the resolution of a second, and an end makes room for a start.
+    at_work = [[device for start, end, device in spans if start <= moment < end] for moment, _, _ in spans]
+    assert max(map(len, at_work)) == 4
+    assert all(sorted(devices) == sorted(set(devices)) for devices in at_work)
     assert {device for _, _, device in spans} == {"0", "1", "2", "3"}
-
-
-def at_work(spans, moment: str) -> list:
-    """What runs at a moment; SLURM's times have the resolution of a second, and an end makes room for a start."""
-    return [span for span in spans if span[0] <= moment < span[1]]
-
-
-def device(log: str) -> str:
-    return re.search(r"\[lease\] GPU (\d+), as given", log).group(1)
+    assert story.waited
 
 
 def test_cancelled_jobs_and_those_out_of_time_get_more_at_their_next_run(story):
@@ -229,22 +217,6 @@ def test_a_preempted_training_goes_on_from_the_step_at_which_it_was_stopped(stor
 
 
 def test_the_tables_are_byte_for_byte_those_of_a_local_run(story, straight):
-    ours, theirs = (tables(folder) for folder in (story.folder, straight))
-    assert ours.keys() == theirs.keys()
-    assert [name for name in ours if ours[name] != theirs[name]] == []
-
-
-def tables(folder: Path) -> dict[str, bytes]:
-    return {
-        name: content for name, content in small_matrix.published(folder).items() if name.startswith("paper_tables/")
-    }
-
-
-def test_a_stopped_slurm_leaves_no_process(tmp_path):
-    with slurm.running(tmp_path) as other:
-        other.command("sbatch", "--mem=100", f"--output={tmp_path}/job.log", "--wrap", "srun sleep 600")
-        end = time.monotonic() + 20
-        while not any(process.name() == "sleep" for process in other.processes()) and time.monotonic() < end:
-            time.sleep(0.2)
-        assert {"munged", "slurmctld", "slurmd", "sleep"} <= {process.name() for process in other.processes()}
-    assert other.processes() == []
+    ours, theirs = (small_matrix.published(folder) for folder in (story.folder, straight))
+    tables = {name for name in ours | theirs if name.startswith("paper_tables/")}
+    assert tables and [name for name in sorted(tables) if ours.get(name) != theirs.get(name)] == []

@@ -11,30 +11,24 @@ import time
 import needs
 import pytest
 import small_matrix
-from conftest import ARITHMETIC, ROOT, program
+from conftest import ARITHMETIC, ROOT, program, sample_words
+from transformers import AutoTokenizer
 
 from orce import tasks
 from orce.artefacts import files
 from orce.errors import BadInput
 from orce.llm import engines
+from orce.llm.chat import prompts_ids
 
 pytestmark = [pytest.mark.slow, pytest.mark.needs("numa")]
 
 MODEL = {"dtype": "float32", "device": "cpu", "template_kwargs": {}}
 QUESTIONS = 8
+MARK = "ORCE_TEST_MARK"  # in the environment of every process that is started here: a folder
 
 
 def arithmetic(n: int) -> list[dict]:
     return tasks.get(ARITHMETIC).load({"size": n}, "test", 0)
-
-
-def marked(folder) -> dict:
-    """Environment that lets every process started in it be recognised."""
-    return {"ORCE_TEST_MARK": str(folder)}
-
-
-def alive(folder) -> list:
-    return small_matrix.marked("ORCE_TEST_MARK", folder)
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +39,7 @@ def session(smollm2, tmp_path_factory) -> dict:
     request = {"model": MODEL | {"source": {"path": smollm2}}, "questions": questions}
     files.write_json(folder / "task.json", request)
     words = [ROOT / "tests" / "vllm_session.py", folder / "task.json", folder / "result.json"]
-    program(sys.executable, *words, check=True, **marked(folder))
+    program(sys.executable, *words, check=True, **{MARK: str(folder)})
     return json.loads((folder / "result.json").read_text()) | {"request": request, "folder": folder}
 
 
@@ -56,7 +50,7 @@ def test_a_machine_without_libnuma_is_told_what_to_install(tmp_path):
     model = MODEL | {"source": {"path": str(tmp_path)}}
     script = f"from orce.llm.engines import vllm\nvllm.start({model}, 64)"
     line = [*needs.mounting(), "sh", "-c", f'{hidden}; exec "$0" -c "$1"', sys.executable, script]
-    done = program(*line, **marked(tmp_path))
+    done = program(*line)
     assert "BadInput: engine.name: vllm on the CPU needs libnuma" in done.stderr.splitlines()[-1]
     assert done.stderr.endswith("apt-get install libnuma1\n")
 
@@ -64,25 +58,21 @@ def test_a_machine_without_libnuma_is_told_what_to_install(tmp_path):
 def test_answers_are_seeded_drawn_apart_and_greedy_ones_those_of_transformers(session):
     found = session["sampling"]
     assert found["first"] == found["second"] == found["reversed"]
-    assert all(len(row) == 4 for row in session["sampling"]["first"])
-    assert sum(len(set(row)) > 1 for row in session["sampling"]["first"]) > QUESTIONS / 2
+    assert all(len(row) == 4 for row in found["first"])
+    assert sum(len(set(row)) > 1 for row in found["first"]) > QUESTIONS / 2
     engine = engines.get("transformers").load(session["request"]["model"])
     expected = engine.generate(session["request"]["questions"], 2, 0.0, 12, [0] * QUESTIONS)
-    same = sum(a == b for a, b in zip(session["sampling"]["greedy"], expected, strict=True))
+    same = sum(a == b for a, b in zip(found["greedy"], expected, strict=True))
     assert same >= QUESTIONS - 1  # kernels differ in the last digits, so a near-tie may fall the other way
 
 
 def test_the_context_is_as_long_as_the_longest_prompt_and_its_answer_and_more_is_refused(session):
-    from transformers import AutoTokenizer
-
-    from orce.llm.chat import prompt_ids
-
     tokenizer = AutoTokenizer.from_pretrained(session["request"]["model"]["source"]["path"])
-    needed = max(len(prompt_ids(tokenizer, messages)) for messages in session["request"]["questions"]) + 12
+    needed = max(map(len, prompts_ids(tokenizer, session["request"]["questions"]))) + 12
     found = session["sampling"]
     assert needed <= found["max_model_len"] == found["longest"] < 2 * needed
     assert found["longest"].bit_count() == 1  # so that graphs compiled for one task serve the next
-    assert "tokens and needs" in session["sampling"]["too long"]
+    assert "tokens and needs" in found["too long"]
 
 
 def test_a_prompt_longer_than_the_models_context_is_named_before_anything_is_loaded(smollm2):
@@ -98,25 +88,19 @@ def test_too_little_memory_is_one_line_and_no_process_outlives_its_session(sessi
     assert "lower engine.max_model_len (here 100000)" in little
     assert "8192" in beyond and "lower engine.max_model_len" in beyond
     assert not any("\n" in message for message in session["messages"])
-    assert alive(session["folder"]) == []
+    assert small_matrix.marked(MARK, session["folder"]) == []
 
 
 def test_a_terminated_step_leaves_no_process_behind(smollm2, tmp_path):
-    prompts = tmp_path / "test.jsonl"
+    prompts, model = tmp_path / "sft.jsonl", MODEL | {"source": {"path": smollm2}}
     files.write_jsonl(prompts, arithmetic(200))
-    options = {
-        "label": "test", "task": ARITHMETIC, "shots": None, "seed": 1, "samples": 4, "temperature": 0.7, "top_p": 1.0,
-        "max_tokens": 12, "model": MODEL | {"source": {"path": smollm2}}, "engine": "vllm",
-    }  # fmt: skip
     speed = {"answers": {"chunk": 4, "gpu_memory_utilization": 0.9, "max_model_len": 512}}
-    arguments = [
-        "--settings", json.dumps(options), "--prompts", f"test={prompts}", "--out", str(tmp_path / "out.jsonl"),
-    ]  # fmt: skip
-    command = [sys.executable, "-m", "orce", "sample", *arguments]
-    step = subprocess.Popen(command, env=os.environ | marked(tmp_path) | {"ORCE_SPEED": json.dumps(speed)})
+    words = sample_words(model, "vllm", prompts, tmp_path / "out.jsonl", samples=4, temperature=0.7, max_tokens=12)
+    around = os.environ | {MARK: str(tmp_path), "ORCE_SPEED": json.dumps(speed)}
+    step = subprocess.Popen([sys.executable, "-m", "orce", *words], env=around)
     while step.poll() is None and not [*tmp_path.glob(".partial/*/*.jsonl")]:
         time.sleep(0.2)
     assert step.poll() is None  # it was at work when it was ended
     step.send_signal(signal.SIGTERM)
     assert step.wait() == 128 + signal.SIGTERM
-    assert alive(tmp_path) == []
+    assert small_matrix.marked(MARK, tmp_path) == []

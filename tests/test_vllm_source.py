@@ -13,18 +13,6 @@ ENGINE = ROOT / "workflow/orce/llm/engines/vllm.py"
 OURS = [ENGINE, ROOT / "tools/gpu_check.py"]
 
 
-@pytest.fixture(scope="module")
-def wheel():
-    """The wheel's modules, parsed: wheel("vllm/outputs.py")."""
-    with zipfile.ZipFile(str(needs.vllm_wheel())) as archive:
-        yield lambda name: ast.parse(archive.read(name))
-
-
-@pytest.fixture(scope="module")
-def ours() -> list[ast.AST]:
-    return [node for path in OURS for node in ast.walk(ast.parse(path.read_text()))]
-
-
 def classes(module: ast.Module) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
 
@@ -51,35 +39,37 @@ def keywords(nodes: list[ast.AST], called: str) -> set[str]:
 
 def options() -> set[str]:
     """Keys of the options that the engine starts with."""
-    functions = (node for node in ast.walk(ast.parse(ENGINE.read_text())) if isinstance(node, ast.FunctionDef))
-    (function,) = (node for node in functions if node.name == "_options")
+    tree = ast.walk(ast.parse(ENGINE.read_text()))
+    (function,) = (node for node in tree if isinstance(node, ast.FunctionDef) and node.name == "_options")
     within = [*ast.walk(function)]
     keys = {key for node in within if isinstance(node, ast.Dict) for key in node.keys}
     keys |= {node.slice for node in within if isinstance(node, ast.Subscript) and ast.unparse(node.value) == "options"}
     return {str(key.value) for key in keys if isinstance(key, ast.Constant)}
 
 
-def test_options_parameters_and_what_is_read_of_a_reply_exist(wheel, ours):
-    llm, engine = classes(wheel("vllm/entrypoints/llm.py"))["LLM"], classes(wheel("vllm/engine/arg_utils.py"))
+def test_options_parameters_what_is_read_of_a_reply_imports_and_environment_variables_exist():
+    ours = [node for path in OURS for node in ast.walk(ast.parse(path.read_text()))]
+    with zipfile.ZipFile(str(needs.vllm_wheel())) as archive:
+        names = ("entrypoints/llm", "engine/arg_utils", "sampling_params", "outputs", "config/vllm", "v1/engine/llm_engine",
+                 "distributed/parallel_state", "envs")  # fmt: skip
+        wheel = {name: ast.parse(archive.read(f"vllm/{name}.py")) for name in names}
+    llm = classes(wheel["entrypoints/llm"])["LLM"]
     given = options()
     assert len(given) >= 13 and {"tensor_parallel_size", "enable_prefix_caching"} <= given
-    assert given <= arguments(llm, "__init__") | fields(engine["EngineArgs"])
-    llm = classes(wheel("vllm/entrypoints/llm.py"))["LLM"]
+    assert given <= arguments(llm, "__init__") | fields(classes(wheel["engine/arg_utils"])["EngineArgs"])
     assert keywords(ours, "self.llm.generate") <= arguments(llm, "generate")
-    params = classes(wheel("vllm/sampling_params.py"))["SamplingParams"]
-    assert "seed" in keywords(ours, "SamplingParams") <= fields(params)
-    assert {"token_ids", "finish_reason"} <= fields(classes(wheel("vllm/outputs.py"))["CompletionOutput"])
-    config = fields(classes(wheel("vllm/config/vllm.py"))["VllmConfig"])
-    assert "use_v2_model_runner" in config
-    assert {"model_config", "llm_engine"} <= fields(classes(wheel("vllm/entrypoints/llm.py"))["LLM"])
-    assert {"engine_core", "vllm_config"} <= fields(classes(wheel("vllm/v1/engine/llm_engine.py"))["LLMEngine"])
-
-
-def test_imports_and_environment_variables_exist(wheel, ours):
+    assert "seed" in keywords(ours, "SamplingParams") <= fields(classes(wheel["sampling_params"])["SamplingParams"])
+    for module, name, read in (
+        ("outputs", "CompletionOutput", {"token_ids", "finish_reason"}),
+        ("config/vllm", "VllmConfig", {"use_v2_model_runner"}),
+        ("entrypoints/llm", "LLM", {"model_config", "llm_engine"}),
+        ("v1/engine/llm_engine", "LLMEngine", {"engine_core", "vllm_config"}),
+    ):
+        assert read <= fields(classes(wheel[module])[name])
     imports = [one for one in ours if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("vllm.")]
     assert {one.module for one in imports} == {"vllm.distributed"}
-    assert "cleanup_dist_env_and_memory" in ast.unparse(wheel("vllm/distributed/parallel_state.py"))
+    assert "cleanup_dist_env_and_memory" in ast.unparse(wheel["distributed/parallel_state"])
     texts = {node.value for node in ours if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     named = {text for text in texts if text.startswith("VLLM_") and text.isupper()}
-    known = {node.value for node in ast.walk(wheel("vllm/envs.py")) if isinstance(node, ast.Constant)}
+    known = {node.value for node in ast.walk(wheel["envs"]) if isinstance(node, ast.Constant)}
     assert len(named) >= 3 and named <= known

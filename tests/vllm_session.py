@@ -16,25 +16,28 @@ process.pause_collection()
 vllm = engines.get("vllm")
 
 
-def main(task: dict) -> dict:
-    messages = [message(task["model"], *case) for case in too_little()]
-    process.resume_collection()  # vllm collects all garbage whenever an engine ends
-    return {"messages": messages, "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"])}
+# Environments and further settings that ask for more memory than there is, or more context than the model has.
+TOO_LITTLE = [
+    ({"VLLM_CPU_KVCACHE_SPACE": "0"}, {}),
+    ({"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {"max_model_len": 100_000}),
+    ({"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, {"max_model_len": 100_000}),
+]
 
 
-def too_little():
-    """(environment, further settings) that ask for more memory than there is, or more context than the model has."""
-    yield {"VLLM_CPU_KVCACHE_SPACE": "0"}, {}
-    yield {"VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_ALLOW_LONG_MAX_MODEL_LEN": "1"}, {"max_model_len": 100_000}
-    yield {"VLLM_ALLOW_LONG_MAX_MODEL_LEN": "0"}, {"max_model_len": 100_000}
-
-
-def message(model: dict, environment: dict, settings: dict) -> str | None:
-    os.environ.update(environment)
+def message(call, *arguments) -> str | None:
     try:
-        vllm.load(model | settings).close()
+        call(*arguments)
     except BadInput as error:
         return str(error)
+
+
+def main(task: dict) -> dict:
+    messages = []
+    for environment, settings in TOO_LITTLE:
+        os.environ.update(environment)
+        messages.append(message(vllm.load, task["model"] | settings))
+    process.resume_collection()  # vllm collects all garbage whenever an engine ends
+    return {"messages": messages, "sampling": sampling(task["model"] | {"name": "vllm"}, task["questions"])}
 
 
 def sampling(settings: dict, questions: list) -> dict:
@@ -48,11 +51,8 @@ def sampling(settings: dict, questions: list) -> dict:
         "second": engine.generate(questions, 4, 0.7, 12, seeds),
         "reversed": engine.generate(questions[::-1], 4, 0.7, 12, seeds[::-1])[::-1],
         "greedy": engine.generate(questions, 2, 0.0, 12, seeds),
+        "too long": message(engine.generate, questions, 1, 0.0, longest, seeds),
     }
-    try:
-        engine.generate(questions, 1, 0.0, longest, seeds)
-    except BadInput as error:
-        found["too long"] = str(error)
     engine.close()
     return found
 
