@@ -40,31 +40,31 @@ def jsonl(rows: list[dict]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
-def options(i: int, *words: str) -> list[str]:
-    return [f"{i} {word}" for word in words]
-
-
 def mmlu(i: int, subject: str) -> dict:
-    return {"question": f"What is {i}?", "subject": subject, "choices": options(i, *"abcd"), "answer": i % 4}
+    shown = {"question": f"What is {i}?", "choices": [f"{i} {word}" for word in "abcd"]}
+    return shown | {"subject": subject, "answer": i % 4}
 
 
 def drop(i: int) -> dict:
     none = {"day": "", "month": "", "year": ""}
     answer = {"number": str(i), "date": none, "spans": [], "worker_id": "", "hit_id": ""}
-    workers = {"worker_id": [], "hit_id": []}
-    validated = {"number": [str(i), ""], "date": [none, none], "spans": [[], ["Ann", "Bob"]]} | workers
+    validated = {"number": [str(i), ""], "date": [none, none], "spans": [[], ["Ann", "Bob"]], "worker_id": [], "hit_id": []}  # fmt: skip
     text = {"section_id": "nfl_1", "query_id": f"q{i}", "passage": f"{i} points.", "question": "How many?"}
     return text | {"answer": answer, "validated_answers": validated}
 
 
 def logiqa(i: int) -> dict:
-    shown = {"text": f"Text {i}.", "question": "Which follows?", "options": options(i, "red", "green", "blue", "black")}
-    return {"id": i, "answer": i % 4, "type": "{}"} | shown
+    shown = {"text": f"Text {i}.", "question": "Which follows?", "options": [f"{i} {word}" for word in "abcd"]}
+    return shown | {"id": i, "answer": i % 4, "type": "{}"}
 
 
 def reclor(i: int) -> dict:
-    answers = options(i, "one", "two", "three", "four")
-    return {"context": f"Argument {i}.", "question": "Which weakens it?", "answers": answers, "label": i % 4}
+    shown = {
+        "context": f"Argument {i}.",
+        "question": "Which weakens it?",
+        "answers": [f"{i} {word}" for word in "abcd"],
+    }
+    return shown | {"label": i % 4}
 
 
 def repositories() -> dict[str, Repo]:
@@ -83,14 +83,15 @@ def repositories() -> dict[str, Repo]:
         },
         "baber/logiqa2": {
             "logiqa2.py": b"raise SystemExit('a loading script ran')\n",
-            **{f"logiqa2/{split}-00000-of-00001.parquet": parquet([logiqa(i) for i in places])
-               for split, places in (("train", range(12)), ("test", range(20, 26)), ("validation", range(30, 32)))},
+            "logiqa2/train-00000-of-00001.parquet": parquet([logiqa(i) for i in range(12)]),
+            "logiqa2/test-00000-of-00001.parquet": parquet([logiqa(i) for i in range(20, 26)]),
+            "logiqa2/validation-00000-of-00001.parquet": parquet([logiqa(i) for i in range(30, 32)]),
         },
         "tasksource/reclor": {
             "train.jsonl": jsonl([reclor(i) for i in range(12)]),
             "validation.jsonl": jsonl([reclor(i) for i in range(20, 26)]),
         },
-    }  # fmt: skip
+    }
     found = {}
     for name, inside in files.items():
         (source,) = [spec["source"] for spec in PAPER["datasets"].values() if spec["source"].get("hub") == name]
@@ -111,14 +112,13 @@ def on_the_hub(command, folder, served, **more) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def freeze(folder, served, name="mmlu", split="test", change=None, **more):
+def freeze(folder, served, name, change=None, **more):
     """`python -m orce prompts` with the settings that the workflow computes: exit code and all that it said."""
     config = copy.deepcopy(PAPER)
     mine = config["datasets"][name]
     mine["splits"] = {one: spec | SIZES[one] for one, spec in mine["splits"].items()}
     mine["source"] |= change or {}
-    checked = check.check(config)
-    argv = prompts_words(stages.pick_settings("prompts", checked, name), f"{name}/{split}.jsonl", split)
+    argv = prompts_words(stages.pick_settings("prompts", check.check(config), name), f"{name}/test.jsonl")
     return on_the_hub([sys.executable, "-m", "orce", *argv], folder, served, **more)
 
 
@@ -140,23 +140,16 @@ def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself
         assert manifest["source"]["revision"] == served.repos[manifest["source"]["hub"]].commit
     for example in read(results / "drop/prompts/test.jsonl"):
         assert example["reference"] == [[example["id"].removeprefix("q")], ["Ann", "Bob"]]
-    by_row = read(results / "reclor/prompts/test.jsonl")  # there is no id_string
-    assert all(one["id"].startswith("val_") for one in by_row)
+    (project / "test.jsonl").write_bytes(jsonl([logiqa(i) for i in range(20, 26)]))
+    (project / "val.json").write_text(json.dumps([reclor(i) for i in range(20, 26)]))
+    for name, split in (("logiqa", "test"), ("reclor", "val")):
+        theirs = {one["id"]: one for one in tasks.get(name).load({"path": str(project)}, split)}
+        for example in read(results / name / "prompts/test.jsonl"):
+            assert example == theirs[example["id"]], "as in the publisher's files"
     assert served.repos["baber/logiqa2"].asked and "logiqa2.py" not in served.repos["baber/logiqa2"].asked
     log = (results / "logs/prompts/drop-test.log").read_text()
     assert f"in datasets.drop.source: revision: {COMMIT}\n" in log
     assert "revision:" not in (results / "logs/prompts/mmlu-test.log").read_text()  # pinned already
-
-
-def test_the_hubs_rows_are_those_of_the_publishers_files(served, tmp_path):
-    (tmp_path / "test.jsonl").write_bytes(jsonl([logiqa(i) for i in range(20, 26)]))
-    (tmp_path / "val.json").write_text(json.dumps([reclor(i) for i in range(20, 26)]))
-    for name in ("logiqa", "reclor"):
-        code, said = freeze(tmp_path, served, name)
-        assert code == 0, said
-        loaded = tasks.get(name).load({"path": str(tmp_path)}, "test" if name == "logiqa" else "val")
-        files = {example["id"]: example for example in loaded}
-        assert all(files[example["id"]] == example for example in read(tmp_path / name / "test.jsonl"))
 
 
 def test_what_was_read_once_is_read_again_without_a_connection(served, tmp_path):
@@ -168,29 +161,22 @@ def test_what_was_read_once_is_read_again_without_a_connection(served, tmp_path)
     assert len(said.splitlines()) == 1, said
 
 
-@pytest.mark.parametrize("status", [401, 403])
-@pytest.mark.parametrize("name", ["mmlu", "reclor"])
-def test_a_gated_data_set_is_one_line_that_says_how_to_log_in(served, tmp_path, name, status):
-    served.repos[PAPER["datasets"][name]["source"]["hub"]].gated = status
-    code, said = freeze(tmp_path, served, name)
-    (line,) = [line for line in said.splitlines() if "revision:" not in line]
-    assert code == 2 and "gated on the hub; accept its terms" in line and "hf auth login" in line
-
-
-@pytest.mark.parametrize("name", ["drop", "logiqa"])
-@pytest.mark.parametrize(("change", "message"), [
-    ({"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
-    ({"revision": "v9"}, "the hub has no revision 'v9'"),
-    ({"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
+@pytest.mark.parametrize(("name", "gated", "change", "message"), [
+    ("mmlu", 401, {}, "gated on the hub; accept its terms.*hf auth login"),
+    ("reclor", 403, {}, "gated on the hub; accept its terms.*hf auth login"),
+    ("drop", None, {"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
+    ("logiqa", None, {"revision": "v9"}, "the hub has no revision 'v9'"),
+    ("drop", None, {"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
+    ("logiqa", None, {"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
 ])  # fmt: skip
-def test_a_missing_revision_or_repository_is_one_line(served, tmp_path, name, change, message):
+def test_a_data_set_that_is_gated_or_not_there_is_one_line(served, tmp_path, name, gated, change, message):
+    served.repos[PAPER["datasets"][name]["source"]["hub"]].gated = gated
     code, said = freeze(tmp_path, served, name, change=change)
-    assert code == 2 and re.search(message, said) and len(said.splitlines()) == 1, said
+    (line,) = [line for line in said.splitlines() if "revision:" not in line]
+    assert code == 2 and re.search(message, line)
 
 
-def test_a_script_without_parquet_files_is_read_as_the_hub_converts_it_or_names_each_way_that_was_tried(
-    served, tmp_path
-):
+def test_a_script_without_parquet_files_is_read_as_converted_or_each_way_that_was_tried_named(served, tmp_path):
     repo = served.repos["baber/logiqa2"]
     parquets = {path: repo.files.pop(path) for path in [*repo.files] if path.endswith(".parquet")}
     converted = {path.replace("-00000-of-00001", "/0000"): data for path, data in parquets.items()}
@@ -228,10 +214,10 @@ def weights(served, small, tmp_path) -> Repo:
     """The repository of Qwen3 8B with a small model in two files, and the copies of weights that publishers put beside them."""
     AutoModelForCausalLM.from_pretrained(small).save_pretrained(tmp_path / "two", max_shard_size="20KB")
     files = {path.name: path.read_bytes() for folder in (small, tmp_path / "two") for path in Path(folder).iterdir()}
-    twice = {name: files.pop("model.safetensors") for name in ("consolidated.safetensors",)}
-    twice |= {"original/params.json": b"{}", "original/consolidated.00.pth": b"0" * 99, "pytorch_model.bin": b"0" * 99}
+    files["consolidated.safetensors"] = files.pop("model.safetensors")
+    files |= {"original/params.json": b"{}", "original/consolidated.00.pth": b"0" * 99, "pytorch_model.bin": b"0" * 99}
     source = PAPER["models"]["qwen3-8b"]["source"]
-    served.repos[source["hub"]] = Repo(files | twice, source["revision"], kind="models")
+    served.repos[source["hub"]] = Repo(files, source["revision"], kind="models")
     return served.repos[source["hub"]]
 
 
