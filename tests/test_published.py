@@ -9,7 +9,6 @@ import json
 import re
 import runpy
 import shutil
-from functools import cache
 
 import numpy as np
 import pandas as pd
@@ -28,21 +27,11 @@ MODELS = {key: {"label": label} for key, label in comparison.MODELS.items()}
 ROWS = [(table, *key, printed) for table in TABLES for key, printed in comparison.published(table).items()]
 CELL = r"(?:\\(?P<mark>textbf|underline)\{)?(?P<text>-?\d\.\d{3}|\$(?P<m>\d\.\d{3})\\times10\^\{(?P<e>-\d+)\}\$)\}?"
 
-# The one p whose n does not fit: an exponent typo of the paper (e-4 would fit).
-WRONG_P = {("logiqa", "llama3-8b", "topk")}
 # Printed in another style than the paper's other p-values of that size.
 ODD_STYLE = {
     ("reclor", "qwen3-8b", "topk"): ("2.797e-03", "0.003"),
     ("logiqa", "mistral-7b", "cot"): ("3.21e-05", "3.210e-05"),
 }
-# AURC - E-AURC says 0.744 where the table says 0.749: the paper has two sets of answers there.
-OTHER_ANSWERS = {("mmlu", "qwen3-8b", method) for method in ("vanilla", "conftuner", "sft", "orce")} | {
-    ("transfer", "qwen3-8b", method) for method in ("vanilla", "conftuner-from-llama3-8b")
-}
-DROP_EXACT = {
-    ("llama3-8b", "vanilla"): 0.520, ("qwen3-8b", "vanilla"): 0.514,
-    ("mistral-7b", "vanilla"): 0.478, ("qwen3-8b", "cot"): 0.737,
-}  # fmt: skip
 WRONG_MARKS = {tuple(cell): tuple(both) for cell, both in cases("wrong_marks")}
 
 
@@ -56,48 +45,20 @@ def as_metrics(table, printed):
     return {**number, "spearman": spearman, "n": size(table), "n_unparsed": {"answer": 0, "confidence": 0}}
 
 
-def in_machine_form(match):
-    return f"{match['m']}e-{-int(match['e']):02d}" if match["e"] else match["text"]
-
-
-@cache
-def rendered(table):
-    """Our LaTeX of a published table, read back: {(model, method, column): (text, mark)}."""
-    spec = comparison.SPECS[table]
-    metrics = {
-        path: CellMetrics.of(path, as_metrics(table, comparison.published(table)[row.model, row.method]))
-        for row in spec.rows
-        for path in [layout.metrics_path(spec.dataset, row)]
-    }
-    text = tables.render_template("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
-    lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
-    found = {}
-    for row, line in zip(spec.rows, lines, strict=True):
-        texts = line.partition(r" \\")[0].split(" & ")[1:]  # what follows names the row's file
-        for column, text in zip(spec.columns, texts, strict=True):
-            match = re.fullmatch(CELL, text)
-            mark = {"textbf": "best", "underline": "second", None: ""}[match["mark"]]
-            found[row.model, row.method, column.key] = in_machine_form(match), mark
-    return found
-
-
 def two_sided_p(rho, n):
     return 2 * stats.t.sf(abs(rho) * np.sqrt((n - 2) / (1 - rho * rho)), n - 2)
 
 
-def implied_n(rho, p):
-    return optimize.brentq(lambda n: np.log(max(two_sided_p(rho, n), 1e-320) / p), 3.01, 1e6)
-
-
 def implied_sizes(printed):
     """Smallest and largest n that the printed rho and p allow, both being rounded."""
-    rho, p, half = abs(float(printed["rho"])), float(printed["p"]), half_unit(printed["p"])
-    return implied_n(rho + 0.0005, p + half), implied_n(rho - 0.0005, p - half)
 
+    def implied(rho, p):
+        return optimize.brentq(lambda n: np.log(max(two_sided_p(rho, n), 1e-320) / p), 3.01, 1e6)
 
-def half_unit(text):
-    mantissa, _, exponent = text.partition("e")
-    return 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.split(".")[1]))
+    rho, p = abs(float(printed["rho"])), float(printed["p"])
+    mantissa, _, exponent = printed["p"].partition("e")
+    half = 0.5 * 10.0 ** (int(exponent or 0) - len(mantissa.split(".")[1]))
+    return implied(rho + 0.0005, p + half), implied(rho - 0.0005, p - half)
 
 
 def implied_accuracy(printed, slack):
@@ -107,90 +68,82 @@ def implied_accuracy(printed, slack):
 
 
 def test_the_first_page_says_what_the_paper_has():
-    gains = []
-    for table in ("mmlu", "drop", "logiqa", "reclor"):
-        printed = comparison.published(table)
-        for model in MODELS:
-            gains.append(float(printed[model, "sft"]["aurc"]) - float(printed[model, "orce"]["aurc"]))
+    papers = [comparison.published(table) for table in ("mmlu", "drop", "logiqa", "reclor")]
+    pairs = [(printed[model, "sft"], printed[model, "orce"]) for printed in papers for model in MODELS]
+    gains = [float(sft["aurc"]) - float(orce["aurc"]) for sft, orce in pairs]
     assert len(gains) == 12
     low, high = (f"{gain:.3f}".lstrip("0") for gain in (min(gains), max(gains)))
     assert f"is {low} to {high} below SFT's for all twelve pairs" in recompute.prose((ROOT / "README.md").read_text())
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_renderer_gives_the_papers_numbers_back(table):
-    spec = comparison.SPECS[table]
-    assert [(row.model, row.method) for row in spec.rows] == list(comparison.published(table))
+def test_our_tables_give_the_papers_numbers_and_marks_back_but_for_its_slips(table):
+    spec, published = comparison.SPECS[table], comparison.published(table)
+    assert [(row.model, row.method) for row in spec.rows] == list(published)
     assert len(spec.rows) == {"ablation": 6, "transfer": 8}.get(table, 21)
-    for (model, method), printed in comparison.published(table).items():
-        for column in spec.columns:
-            expected = printed[column.key]
-            if column.key == "p" and (table, model, method) in ODD_STYLE:
-                paper, expected = ODD_STYLE[table, model, method]
-                assert printed["p"] == paper
-            assert rendered(table)[model, method, column.key][0] == expected, (model, method, column.key)
-
-
-def constant(table: str, model: str, key: str) -> bool:
-    """Whether all rows of a model have the same value, which we do not call the best."""
-    return len({printed[key] for name, other, _, printed in ROWS if (name, other) == (table, model)}) == 1
-
-
-def test_marks_are_the_papers_but_for_its_slips():
+    paths = [layout.metrics_path(spec.dataset, row) for row in spec.rows]
+    metrics = {
+        path: CellMetrics.of(path, as_metrics(table, printed))
+        for path, printed in zip(paths, published.values(), strict=True)
+    }
+    text = tables.render_template("table.tex.j2", table=tables.fill(spec, metrics, MODELS))
+    lines = [line for line in text.splitlines() if re.match(r"& .*\d\.\d{3}", line)]
     differing = {}
-    for table, model, method, printed in ROWS:
-        for column in comparison.SPECS[table].columns:
+    for ((model, method), printed), line in zip(published.items(), lines, strict=True):
+        texts = line.partition(r" \\")[0].split(" & ")[1:]  # what follows names the row's file
+        for column, text in zip(spec.columns, texts, strict=True):
+            match = re.fullmatch(CELL, text)
+            number = f"{match['m']}e-{-int(match['e']):02d}" if match["e"] else match["text"]
+            odd = ODD_STYLE.get((table, model, method)) if column.key == "p" else None
+            assert (printed[column.key], number) == (odd or (number, number)), (model, method, column.key)
+            ours = {"textbf": "best", "underline": "second", None: ""}[match["mark"]]
             bold, underlined = printed["bold"].split(), printed["underlined"].split()
             paper = "best" if column.key in bold else "second" if column.key in underlined else ""
-            ours = rendered(table)[model, method, column.key][1]
-            if paper != ours and not constant(table, model, column.key):
+            # A column in which all rows of a model have the same value has no best for us.
+            constant = len({other[column.key] for (name, _), other in published.items() if name == model}) == 1
+            if paper != ours and not constant:
                 differing[table, model, method, column.key] = paper, ours
-    assert differing == WRONG_MARKS
-    caption = layout.caption(comparison.SPECS["transfer"], MODELS)
-    assert caption.endswith("trained on LLAMA-3 8B and transferred to Qwen3 8B and Mistral 7B."), "and no Qwen 7B"
+    assert differing == {cell: both for cell, both in WRONG_MARKS.items() if cell[0] == table}
+    if table == "transfer":  # there is no Qwen 7B
+        caption = layout.caption(spec, MODELS)
+        assert caption.endswith("trained on LLAMA-3 8B and transferred to Qwen3 8B and Mistral 7B.")
 
 
-def test_correlations_and_p_values_imply_the_test_sets_but_for_one_exponent():
-    wrong = set()
+def test_correlations_and_p_values_imply_and_together_pin_the_test_sets_but_for_one_exponent():
+    wrong, bounds = set(), {}
     for table, model, method, printed in ROWS:
         if float(printed["p"]) > 0:
             low, high = implied_sizes(printed)
-            if not low <= size(table) <= high:
+            if low <= size(table) <= high:
+                bounds.setdefault(table, []).append((low, high))
+            else:
                 wrong.add((table, model, method))
         else:
             p = two_sided_p(abs(float(printed["rho"])) - 0.0005, size(table))
             assert p < tables.SMALLEST_P, "a printed zero is an underflow"
-    assert wrong == WRONG_P
+    assert wrong == {("logiqa", "llama3-8b", "topk")}  # of which e-4 would fit
     printed = comparison.published("logiqa")["llama3-8b", "topk"]
     low, high = implied_sizes(printed)
     assert 2100 < low < high < 2170
     low, high = implied_sizes({**printed, "p": "4.708e-04"})
     assert low <= size("logiqa") <= high
+    for table, expected in (("mmlu", 14042), ("drop", 9536), ("reclor", 500), ("logiqa", 1572)):
+        lows, highs = zip(*bounds[table], strict=True)
+        assert max(lows) <= expected <= min(highs) and min(highs) - max(lows) < 0.005 * expected + 1
 
 
-@pytest.mark.parametrize("table, expected", [("mmlu", 14042), ("drop", 9536), ("reclor", 500), ("logiqa", 1572)])
-def test_all_cells_of_a_table_together_pin_its_size(table, expected):
-    fitting = [row for row in ROWS if row[0] == table and row[:3] not in WRONG_P and float(row[3]["p"]) > 0]
-    bounds = [implied_sizes(printed) for *_, printed in fitting]
-    low, high = max(low for low, _ in bounds), min(high for _, high in bounds)
-    assert low <= expected <= high and high - low < 0.005 * expected + 1
-
-
-def test_aurc_minus_e_aurc_gives_the_accuracy_back():
+def test_aurc_minus_e_aurc_gives_the_accuracy_back_of_drop_the_exact_match_and_rows_in_two_tables_agree():
     wrong = set()
     for table, model, method, printed in ROWS:
-        if table != "drop":
-            low, high = implied_accuracy(printed, 0.001), implied_accuracy(printed, -0.001)
-            if not low - 0.0005 <= float(printed["accuracy"]) <= high + 0.0005:
-                wrong.add((table, model, method))
-    assert wrong == OTHER_ANSWERS
-
-
-def test_drop_has_exact_match_behind_it_and_rows_in_two_tables_agree():
-    for (model, method), printed in comparison.published("drop").items():
-        assert implied_accuracy(printed, -0.001) < float(printed["f1"]) - 0.03, (model, method)
-    for key, expected in DROP_EXACT.items():
-        assert implied_accuracy(comparison.published("drop")[key], 0.0) == pytest.approx(expected, abs=0.001)
+        low, high = implied_accuracy(printed, 0.001), implied_accuracy(printed, -0.001)
+        if table == "drop":
+            assert high < float(printed["f1"]) - 0.03, (model, method)
+        elif not low - 0.0005 <= float(printed["accuracy"]) <= high + 0.0005:
+            wrong.add((table, model, method))
+    # It says 0.744 where the table says 0.749: the paper has two sets of answers there.
+    others = [("mmlu", method) for method in ("vanilla", "conftuner", "sft", "orce")]
+    others += [("transfer", method) for method in ("vanilla", "conftuner-from-llama3-8b")]
+    assert wrong == {(table, "qwen3-8b", method) for table, method in others}
     mmlu = comparison.published("mmlu")
     for table in ("ablation", "transfer"):
         for key, printed in comparison.published(table).items():
@@ -199,11 +152,8 @@ def test_drop_has_exact_match_behind_it_and_rows_in_two_tables_agree():
                 assert shared.items() <= mmlu[key].items()
 
 
-RLCR = ROOT / "tests" / "data" / "imports" / "rlcr-commonsenseqa.arrow"
-
-
 def test_each_method_is_measured_by_the_released_and_by_the_read_labels(capsys):
-    assert published.main(["rlcr", str(RLCR)]) == 0
+    assert published.main(["rlcr", str(ROOT / "tests" / "data" / "imports" / "rlcr-commonsenseqa.arrow")]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "rlcr-commonsenseqa.arrow: sha256 " in lines[0] and len(lines) == 1 + 5 * 3
     cells = [[cell.strip() for cell in line.strip("| ").split("|")] for line in lines[1:]]
@@ -242,23 +192,20 @@ def test_the_sets_of_three_repositories_are_read_as_released_and_others_refused_
     both = {"vanilla": {"generation": ["\\boxed{9}"], "score": 0}, "cot": {"generation": None, "score": 0}}
     lines = [{"target": 7, **both}, {"answerKey": "A", "question": {"choices": [{"text": "9"}, {"text": "8"}]}, **both}]
     files.write_jsonl(tmp_path / "gsm.jsonl", lines)
-    asked = [
-        ("2 + 2?", "4.0", "Answer: 4"),
-        ("Which? (A) Rome (B) Oslo", "B", "(B)"),
-        ("Can it fly?", "no", "It cannot."),
-    ]
+    asked = [("2 + 2?", "4.0", "Answer: 4"), ("Which? (A) Rome (B) Oslo", "B", "(B)"), ("Fly?", "no", "It cannot.")]
     plans = [{"question": q, "answer": gold, "chain-of-thought": text, "ans": True} for q, gold, text in asked]
     (tmp_path / "plans.json").write_text(json.dumps(plans))
     for name, kind in published.FAITHFUL.items():
-        gold = {"numbers": "#### 1,200", "options": "B", "yes or no": True}[kind]
-        for folder in (tmp_path / "data" / name, tmp_path / "output_dir" / name / "test" / "gpt4_COT"):
-            folder.mkdir(parents=True)
+        gold, reply, theirs = {
+            "numbers": ("#### 1,200", "The answer is $1 200.", "1 200"),
+            "options": ("B", "(A) Rome", "A"),
+            "yes or no": (True, "Yes, it is.", "[invalid]"),
+        }[kind]
         options = {"options": ["A)Rome", "B)Oslo"]} if kind == "options" else {}
-        files.write_jsonl(tmp_path / "data" / name / "test.jsonl", [{"id": 0, "answer": gold} | options])
-        reply = {"numbers": "The answer is $1 200.", "options": "(A) Rome", "yes or no": "Yes, it is."}[kind]
-        theirs = {"numbers": "1 200", "options": "A", "yes or no": "[invalid]"}[kind]
-        answered = [{"id": 0, "completion": reply, "answer": theirs}]
-        files.write_jsonl(tmp_path / "output_dir" / name / "test" / "gpt4_COT" / "predictions.jsonl", answered)
+        question, answered = {"answer": gold} | options, {"completion": reply, "answer": theirs}
+        for path, line in ((f"data/{name}/test", question), (f"output_dir/{name}/test/gpt4_COT/predictions", answered)):
+            (tmp_path / path).parent.mkdir(parents=True)
+            files.write_jsonl(tmp_path / f"{path}.jsonl", [{"id": 0} | line])
     for name, path in (("reread", "gsm.jsonl"), ("plan-and-solve", "plans.json"), ("faithful", "")):
         assert published.main([name, str(tmp_path / path)]) == 0
     said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
@@ -277,8 +224,8 @@ EVIDENCE = recompute.DOCS / "evidence"
 
 
 def test_the_page_says_how_often_each_rule_has_read():
-    page = (recompute.DOCS / "evidence" / "published.md").read_text().partition("## Which rules read them")[2]
-    rules = pd.read_csv(recompute.DOCS / "evidence" / "tables" / "reading-rules.csv", keep_default_na=False)
+    page = (EVIDENCE / "published.md").read_text().partition("## Which rules read them")[2]
+    rules = pd.read_csv(EVIDENCE / "tables" / "reading-rules.csv", keep_default_na=False)
     rest = rules[(rules["form"] != "")].groupby("form")[["read", "right"]].sum()
     for mark, counts in rules.groupby("mark")[["read", "right"]].sum().iterrows():
         assert re.search(rf"\n\| {mark}\b[^|]*\| {counts['read']:,} \| {counts['right']:,} \|", page), mark
@@ -304,63 +251,34 @@ def docs(tmp_path):
     return shutil.copytree(recompute.DOCS, tmp_path / "docs", ignore=shutil.ignore_patterns("images", "*.ipynb"))
 
 
-def turned(text: str) -> str:
-    """Its last digit is another."""
-    return re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 5) % 10), text)
-
-
 @pytest.mark.slow
 def test_the_pages_say_what_the_items_give(made):
     assert recompute.differing(made) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("page", "quote"), cases("evidence_numbers"))
-def test_a_changed_number_of_a_table_or_in_prose_is_found(page, quote, made, docs):
-    path = docs / page
-    text = path.read_text()
-    number = quote or re.findall(r"\d+\.\d{3}", text)[0]
-    assert number in text
-    path.write_text(text.replace(number, turned(number), 1))
-    assert any(path.name in line for line in recompute.differing(made, docs))
-
-
-PAGES = ["evidence", "evidence/real-questions", "evidence/laboratory", "evidence/smollm2", "field"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("page", PAGES)
-def test_a_word_that_is_not_the_verdict_on_its_interval_is_found(page, made, docs):
-    path = docs / f"{page}.md"
-    path.write_text(re.sub(r"\bbetter\b", "worse", path.read_text()))
-    faults = recompute.differing(made, docs)
-    said = [line for line in faults if line.startswith(f"{path.name}: ") and "worse" in line]
-    assert any(re.search(recompute.QUOTED, line) for line in said)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "quote", "changed", "fault"), cases("page_claims"))
-def test_a_changed_claim_of_a_page_is_found(page, quote, changed, fault, made, docs):
+def test_a_changed_number_or_claim_of_a_page_or_table_is_found(page, quote, changed, fault, made, docs):
+    """Without a quote its first number is changed, and without a change the last digit is another."""
     path = docs / page
     text = path.read_text()
+    quote = quote or re.findall(r"\d+\.\d{3}", text)[0]
     assert quote in text
+    changed = changed or re.sub(r"\d(?=\D*$)", lambda digit: str((int(digit[0]) + 5) % 10), quote)
     path.write_text(text.replace(quote, changed, 1))
     said = recompute.differing(made, docs)
-    assert said and all(line.startswith(f"{path.name}: ") for line in said)
-    assert any(fault in line for line in said)
+    assert any(path.name in line and fault in line for line in said)
+    # A page that quotes a changed table is wrong too.
+    assert path.suffix == ".csv" or all(line.startswith(f"{path.name}: ") for line in said)
 
 
-@pytest.mark.parametrize(("name", "row", "changed", "fault"), cases("field_faults"))
-def test_tables_of_the_field_that_contradict_each_other_are_found(name, row, changed, fault, docs):
+@pytest.mark.parametrize(("name", "pattern", "changed", "fault"), cases("field_faults"))
+def test_tables_of_the_field_that_contradict_each_other_are_found(name, pattern, changed, fault, docs):
     """Two gradings of one data set, metrics of unread confidences, differences of rows as they were before."""
-    folder = docs / "field"
-    assert [*recompute.field_faults(folder)] == []
-    path, text = folder / f"{name}.csv", (folder / f"{name}.csv").read_text()
-    if changed is None:
-        path.write_text(f"{text}{row}-0.125,-0.160,-0.089\n")
-    else:
-        path.write_text(re.sub(rf"^({row})[^,]*", rf"\g<1>{changed}", text, count=1, flags=re.MULTILINE))
-    (found,) = recompute.field_faults(folder)
+    path = docs / "field" / f"{name}.csv"
+    assert [*recompute.field_faults(path.parent)] == []
+    path.write_text(re.sub(pattern, changed, path.read_text(), count=1, flags=re.MULTILINE))
+    (found,) = recompute.field_faults(path.parent)
     assert fault in found
 
 
@@ -375,17 +293,6 @@ def test_a_sentence_names_its_reading_its_verdict_and_what_is_collapsed(page, fa
     ]])  # fmt: skip
     said = recompute.page_faults(page, known)
     assert said == [] if fault is None else len(said) == 1 and fault in said[0], said
-
-
-@pytest.mark.parametrize(("head", "row", "read"), [
-    (["arm", "AURC, stated"], ["ORCE", "0.301"], True),
-    (["arm", "reading", "AURC"], ["ORCE", "mean", "0.301"], True),
-    (["arm", "AURC"], ["orce:stated", "0.301"], True),
-    (["arm", "AURC"], ["linear probe", "0.301"], True),
-    (["arm", "AURC"], ["ORCE", "0.301"], False),
-])  # fmt: skip
-def test_a_table_of_judges_without_a_reading_in_its_head_is_found(head, row, read):
-    assert recompute.head_has_reading([head, row]) is read
 
 
 def test_a_contrast_says_which_of_its_rows_are_collapsed_and_in_how_many_cells():
@@ -407,19 +314,17 @@ def test_a_contrast_says_which_of_its_rows_are_collapsed_and_in_how_many_cells()
 
 def test_an_item_that_changes_its_side_changes_the_tables(tmp_path):
     shutil.copy(recompute.ITEMS / "exams-2.jsonl.gz", tmp_path)
-    released = (EVIDENCE / "tables" / "decisive-arms.csv").read_text().splitlines()
 
     def arms() -> list[str]:
         table = recompute.arms_table(recompute.real_questions(tmp_path))
         return [line for line in recompute.as_csv(table).splitlines() if "exams" in line]
 
+    released = (EVIDENCE / "tables" / "decisive-arms.csv").read_text().splitlines()
     published = [line for line in released if line.startswith(("exams-2,", "exams-2 "))]
     assert arms() == published
     path = tmp_path / "exams-2.jsonl.gz"
-    first, _, rest = gzip.decompress(path.read_bytes()).decode().partition("\n")
-    other = {"true": "false", "false": "true"}
-    first = re.sub(r'(?<="correct": )\w+', lambda value: other[value[0]], first)
-    path.write_bytes(gzip.compress(f"{first}\n{rest}".encode()))
+    text = gzip.decompress(path.read_bytes()).decode()
+    path.write_bytes(gzip.compress(text.replace('"correct": true', '"correct": false', 1).encode()))
     assert all(one != other for one, other in zip(arms(), published, strict=True))
 
 
@@ -440,30 +345,28 @@ def test_a_verdict_follows_from_the_interval_and_the_margin(low, high, adjusted,
     assert recompute.verdict_of(low, high, adjusted) == verdict
 
 
-def test_holm_adjusts_as_in_its_definition_and_the_evidence_imports_what_users_import():
+def test_holm_adjusts_as_in_its_definition():
     adjusted = recompute.holm(pd.Series({"a": 0.01, "b": 0.04, "c": 0.03}))
     assert adjusted.to_dict() == pytest.approx({"a": 0.03, "c": 0.06, "b": 0.06})
+
+
+def test_the_evidence_imports_what_users_import():
     # The public names, and the trainings that docs/extending.md has methods of one's own import.
     public = {"metrics", "rewards", "score", "surrogate", "tasks", "training"}
-    folder = ROOT / "evidence"
-    for path in folder.rglob("*.py"):
+    for path in (ROOT / "evidence").rglob("*.py"):
         found = re.findall(r"^ *from (orce(?:\.\w+)*) import (.+)|^ *import (orce\S*)", path.read_text(), re.MULTILINE)
         rooms = {f"{package}.{names}".split(".")[1].split(",")[0] for package, names, _ in found}
         assert rooms <= public and not any(plain for *_, plain in found), path
-    assert not list(folder.rglob("__init__.py")), "scripts, and no package that somebody could build on"
+        assert path.name != "__init__.py", "scripts, and no package that somebody could build on"
 
 
-def test_a_picture_of_contrasts_has_at_most_six_rows_and_no_names_of_the_code():
+def test_a_picture_of_contrasts_has_at_most_six_rows_and_no_names_of_the_code_and_one_by_labels_a_line_for_each_judge():
     made = runpy.run_path(str(ROOT / "docs" / "contrasts.py"))
     drawn = [made["real"](), *(made["grouped"](f"{name}-contrasts", f"{name}-groups") for name in ("laboratory", "smollm2-arms"))]  # fmt: skip
     for rows in drawn:
         panels, names = made["draw"](rows, "AURC").axes, {row[1] for row in rows}
         assert len(panels) <= 4 and len(names) <= 6 and sum(len(axes.collections) for axes in panels) >= len(rows)
         assert not [word for row in rows for word in row[:2] if "_" in word or "SC" in word]
-
-
-def test_the_picture_by_labels_has_a_line_for_each_judge_on_a_log_axis_by_both_readings():
-    made = runpy.run_path(str(ROOT / "docs" / "contrasts.py"))
     for axes in made["by_labels"]().axes:
         lines = [line for line in axes.lines if len(line.get_xdata()) == 3]
         assert [line.get_label() for line in lines] == [label for label, *_ in made["JUDGES"].values()]
