@@ -8,11 +8,11 @@ from collections import Counter
 from pathlib import Path
 
 import dry_run
-import numpy as np
 import pages
 import pytest
 import yaml
 from conftest import ROOT, cases, own_config, prompts_words
+from dry_run import called
 from test_any_data import written
 from test_workflow import job_counts, plan, snakemake
 
@@ -30,37 +30,35 @@ def given(i: int) -> dict:
     """A record of a black box: four samples, the greedy answer, what it is judged by, and somebody's confidence."""
     wrong = [f"Town {i + 1}"] * (i % 5)
     answers = ([f"the town {i}."] * 4 + wrong)[-4:]
-    greedy = f"Town {i}" if i % 3 else f"Town {i + 2}"
-    return {"qid": f"q{i}", "question": f"Where is {i}?", "answers": answers, "greedy": greedy,
-            "references": [f"Town {i}", f"Town  {i}!"], "id": f"q{i}", "confidence": None if i == 5 else round((i % 9) / 8, 3)}  # fmt: skip
+    asked = {"qid": f"q{i}", "id": f"q{i}", "question": f"Where is {i}?", "references": [f"Town {i}", f"Town  {i}!"]}
+    greedy, sure = f"Town {i}" if i % 3 else f"Town {i + 2}", None if i == 5 else round((i % 9) / 8, 3)
+    return asked | {"answers": answers, "greedy": greedy, "confidence": sure}
 
 
-def base(folder, rows, **fields) -> dict:
+def base(folder, n: int) -> dict:
     """A configuration whose only model is a file of answers."""
-    written(folder / "samples.jsonl", rows)
+    written(folder / "samples.jsonl", [given(i) for i in range(n)])
+    fields = {"id": "qid", "question": "question", "answer": "references"}
     spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "fields": fields}
     theirs = {"theirs": {"path": "samples.jsonl", "label": "Their own"}}
     api = {"label": "An API", "source": {}, "answers": {"path": "samples.jsonl"}}
-    return own_config(
-        "towns", spec, {"api": api}, ["consistency", "theirs"], evaluation={"bootstrap": 100}, methods=theirs,
-    )  # fmt: skip
+    rows = ["consistency", "theirs"]
+    return own_config("towns", spec, {"api": api}, rows, evaluation={"bootstrap": 100}, methods=theirs)
 
 
-@pytest.fixture(scope="module")
-def towns(tmp_path_factory):
-    root = tmp_path_factory.mktemp("given")
-    config = base(root, [given(i) for i in range(N)], id="qid", question="question", answer="references")
-    (root / "config.yaml").write_text(yaml.safe_dump(config))
-    return root
+def test_the_plan_of_given_answers_loads_no_model(folder):
+    (folder / "config.yaml").write_text(yaml.safe_dump(base(folder, N)))
+    assert called(main, ["plan"]) == (0, "No job of these tables loads a model.\n")
 
 
 @pytest.mark.slow
-def test_given_samples_and_confidences_become_a_table_without_an_engine(towns):
-    folder = towns
-    counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
+def test_given_samples_and_confidences_become_a_table_without_an_engine(folder):
+    (folder / "config.yaml").write_text(yaml.safe_dump(base(folder, N)))
+    wanted = "paper_tables/towns.tex"
+    counts = job_counts(plan("--cores", "1", "--", wanted, folder=folder))
     assert counts["import_answers"] == counts["import_confidences"] == 1
     assert not {"sample", "elicit", "state", "sft"} & counts.keys()
-    snakemake("--cores", "2", "--", "paper_tables/towns.tex", folder=folder)
+    snakemake("--cores", "2", "--", wanted, folder=folder)
     cell = folder / "results" / "towns" / "api"
     right = [i % 3 != 0 for i in range(N)]
     theirs = files.read_jsonl(cell / "theirs" / "confidences.jsonl")
@@ -73,73 +71,61 @@ def test_given_samples_and_confidences_become_a_table_without_an_engine(towns):
     third = consistency[3]
     assert third["answer"] == "Town 4" and third["confidence"] == 0.75 and not third["correct"]
     assert consistency[6]["confidence"] == 0.75 and consistency[6]["correct"], "the same town in other words"
-    table = (folder / "paper_tables" / "towns.tex").read_text()
+    table = Path(wanted).read_text()
     assert "Their own" in table and "Consistency" in table
     written(folder / "samples.jsonl", [given(i) | {"greedy": "Nowhere"} for i in range(N)])
     files.fingerprint.cache_clear()  # a process of its own knows nothing yet
-    counts = job_counts(plan("--cores", "1", "--", "paper_tables/towns.tex", folder=folder))
+    counts = job_counts(plan("--cores", "1", "--", wanted, folder=folder))
     assert counts["import_answers"] == counts["import_confidences"] == 1, "a replaced file is a changed setting"
-
-
-OF_EVERY_KIND = ("consistency", "likelihood", "vanilla", "topk", "cot", "linguistic", "theirs", "both")
 
 
 @pytest.mark.slow
 def test_a_model_with_given_answers_has_rows_of_every_kind(small, tmp_path):
     """Its answers are given and never sampled; what else a row needs comes from its weights."""
-    columns = {"id": "qid", "question": "question", "answer": "references"}
-    config = base(tmp_path, [given(i) for i in range(6)], **columns)
+    rows = ["consistency", "likelihood", "vanilla", "topk", "cot", "linguistic", "theirs", "both"]
+    config = base(tmp_path, 6)
     config["models"]["api"] |= {"label": "Ours", "source": {"path": str(small)}, "trains": False}
     config["engine"]["name"] = "transformers"
     both = {"of": ["agreement", "likelihood"], "fit": "product", "label": "Both"}
     few = {"max_tokens": 4}
     config["methods"] |= {"both": both, "topk": {"k": 2} | few, "cot": few, "linguistic": few}
     config["methods"]["vanilla"] = {"constrained": True}
-    config["tables"]["towns"]["methods"] = list(OF_EVERY_KIND)
+    config["tables"]["towns"]["methods"] = rows
     cell = "results/towns/api"
-    made = dry_run.make(tmp_path, config, *(f"{cell}/{row}/metrics.json" for row in OF_EVERY_KIND))
-    stages = Counter(command.stage for command in made)
-    assert stages == {
+    made = dry_run.make(tmp_path, config, *(f"{cell}/{row}/metrics.json" for row in rows))
+    assert Counter(command.stage for command in made) == {
         "prompts": 1, "import-answers": 1, "surrogate": 1, "derive": 3, "likelihoods": 1, "state": 1, "elicit": 3,
         "import-confidences": 1, "fit": 1, "evaluate": 8,
     }  # fmt: skip
-    for row in OF_EVERY_KIND:
-        records = files.read_jsonl(tmp_path / cell / row / "confidences.jsonl")
-        assert len(records) == 6, row
-        assert json.loads((tmp_path / cell / row / "metrics.json").read_text())["n"] == 6
+    for row in rows:
+        assert len(files.read_jsonl(tmp_path / cell / row / "confidences.jsonl")) == 6, row
 
 
-def test_the_plan_of_given_answers_loads_no_model(towns, monkeypatch, capsys):
-    monkeypatch.chdir(towns)
-    assert main(["plan"]) == 0
-    assert capsys.readouterr().out == "No job of these tables loads a model.\n"
+def take(step: str, *words: str, path: str = "samples.jsonl") -> tuple[int, str]:
+    """(exit code, what is said) of a step that takes what a file has."""
+    settings = {"task": "qa", "source": {"path": path}, "label": "here"}
+    return called(main, [step, "--settings", json.dumps(settings), *words])
 
 
-def take(step: str, *words: str, path: str = "samples.jsonl") -> int:
-    """Exit code of a step that takes what a file has."""
-    return main([step, "--settings", json.dumps({"task": "qa", "source": {"path": path}, "label": "here"}), *words])
+def take_answers(*prompts: str, out: str = "given") -> tuple[int, str]:
+    made = ["--out", f"{out}.jsonl", "--manifest", f"{out}.manifest.json"]
+    return take("import-answers", "--prompts", *prompts, *made)
 
 
-def take_answers(out: str, *prompts: str) -> int:
-    return take("import-answers", "--prompts", *prompts, "--out", f"{out}.jsonl", "--manifest", f"{out}.manifest.json")
+def take_confidences(path: str = "samples.jsonl") -> tuple[int, str]:
+    words = ["--prompts", "test.jsonl", "--samples", "given.jsonl", "--out", "confidences.jsonl"]
+    return take("import-confidences", *words, path=path)
 
 
-def take_confidences(out: str, path: str = "samples.jsonl") -> int:
-    return take("import-confidences", "--prompts", "test.jsonl", "--samples", "given.jsonl", "--out", out, path=path)
-
-
-def imported(rows, what="answers", **fields):
-    """(exit code, records) of the steps from the files to samples.jsonl, or on to confidences.jsonl."""
+def imported(rows, **fields) -> list[dict]:
+    """Records of the steps from a file of questions and answers to samples.jsonl."""
     written(Path("samples.jsonl"), rows)
-    source = {"path": "samples.jsonl"}
-    options = {"task": "qa", "source": source | {"fields": fields}, "dataset": "towns", "seed": 1, "tests": []}
-    options["splits"] = {"test": {"from": "test"}}
-    assert main(prompts_words(options, "test.jsonl")) == 0
-    code = take_answers("given", "test=test.jsonl")
-    if code or what == "answers":
-        return code, code or files.read_jsonl("given.jsonl")
-    code = take_confidences("confidences.jsonl")
-    return code, code or files.read_jsonl("confidences.jsonl")
+    source = {"path": "samples.jsonl", "fields": {"id": "id"} | fields}
+    options = {"task": "qa", "source": source, "dataset": "towns", "seed": 1, "tests": []}
+    assert main(prompts_words(options | {"splits": {"test": {"from": "test"}}}, "test.jsonl")) == 0
+    code, said = take_answers("test=test.jsonl")
+    assert code == 0, said
+    return files.read_jsonl("given.jsonl")
 
 
 def test_judgements_that_come_with_the_answers_count_and_references_are_not_needed(folder):
@@ -149,79 +135,58 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
         {"id": "c", "answers": ["", None], "correct": [False, False]},
         {"id": "d", "answer": "w", "correct": True},
     ]
-    code, records = imported(rows, id="id")
-    right = [[True, False, True], [False, True], [False] * 2, [True]]
-    assert code == 0 and [one["correct"] for one in records] == right
+    records = imported(rows)
+    assert [one["correct"] for one in records] == [[True, False, True], [False, True], [False] * 2, [True]]
     greedy = [(one["greedy"]["answer"], one["greedy"]["correct"]) for one in records]
     assert greedy == [("x", True), ("z", True), (None, False), ("w", True)]
     agree = ["derive", "--task", "qa", "--method", "consistency", "--prompts", "test.jsonl", "--samples", "given.jsonl"]
     assert main([*agree, "--out", "agreed.jsonl"]) == 0
     agreed = [(one["answer"], one["correct"]) for one in files.read_jsonl("agreed.jsonl")]
     assert agreed == [("x", True), ("x", False), (None, False), ("w", True)]
+    assert take_answers("validation=test.jsonl", "sft=test.jsonl", out="more")[0] == 0
+    with_greedy = [one["split"] for one in files.read_jsonl("more.jsonl") if "greedy" in one]
+    assert with_greedy == ["validation"] * 4, "and no split to train on"
 
 
-def test_a_validation_split_has_greedy_answers_too(folder):
-    assert imported([{"id": "a", "answer": "x", "correct": True}], id="id")[0] == 0
-    assert take_answers("more", "validation=test.jsonl", "sft=test.jsonl") == 0
-    splits = [(one["split"], "greedy" in one) for one in files.read_jsonl("more.jsonl")]
-    assert splits == [("validation", True), ("sft", False)]
-
-
-def test_a_methods_own_answer_is_judged_and_without_one_it_is_the_greedy_one(folder):
+def test_a_methods_own_answer_is_judged_else_the_greedy_one_and_confidences_for_other_questions_are_counted(folder):
     rows = [
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
         {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},
         {"id": "c", "answers": ["Rome"], "answer": "Oslo", "references": ["Rome"], "confidence": 0.5},
     ]
-    code, records = imported(rows, "confidences", id="id", answer="references")
-    assert code == 0 and [one["correct"] for one in records] == [True, True, False]
-    assert [one["confidence"] for one in records] == [0.25, 1, 0.5]
+    imported(rows, answer="references")
+    code, said = take_confidences()
+    assert code == 0 and "left out" not in said
+    records = files.read_jsonl("confidences.jsonl")
+    assert [(one["correct"], one["confidence"]) for one in records] == [(True, 0.25), (True, 1), (False, 0.5)]
+    written(folder / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abcd"])
+    code, said = take_confidences("more.jsonl")
+    assert code == 0 and "3 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in said
 
 
-def test_confidences_for_other_questions_are_counted_and_left_out(folder, capfd):
-    rows = [{"id": name, "question": "?", "answer": "x", "correct": True, "confidence": 0.5} for name in "ab"]
-    code, _ = imported(rows, "confidences", id="id", question="question")
-    assert code == 0 and "left out" not in capfd.readouterr().err
-    written(folder / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abc"])
-    assert take_confidences("c.jsonl", path="more.jsonl") == 0
-    assert "2 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in capfd.readouterr().err
-
-
-BAD = dict(cases("bad_given"))
-
-
-@pytest.mark.parametrize("words", BAD)
-def test_a_record_that_will_not_do_is_one_line(words, folder, capfd):
-    prompts = [{"id": name, "question": "?", "context": None, "choices": None, "reference": [], "equality": "exact"}
-               for name in "ab"]  # fmt: skip
-    written(folder / "test.jsonl", prompts)
-    written(folder / "samples.jsonl", BAD[words])
-    code = take_answers("given", "test=test.jsonl") or take_confidences("c.jsonl")
-    (line,) = [line for line in capfd.readouterr().err.splitlines() if "orce import" in line]
+@pytest.mark.parametrize(("words", "rows"), cases("bad_given"))
+def test_a_record_that_will_not_do_is_one_line(words, rows, folder):
+    asked = {"question": "?", "context": None, "choices": None, "reference": [], "equality": "exact"}
+    written(folder / "test.jsonl", [asked | {"id": name} for name in "ab"])
+    written(folder / "samples.jsonl", rows)
+    code, said = take_answers("test=test.jsonl")
+    code, said = (code, said) if code else take_confidences()
+    (line,) = [line for line in said.splitlines() if "orce import" in line]
     assert code == 2 and words in line and "samples.jsonl" in line
 
 
 @pytest.mark.parametrize(("words", "over"), cases("wrong_rows"))
 def test_the_check_says_what_a_row_lacks(words, over, tmp_path):
-    config = base(tmp_path, [given(0)], id="qid", question="question", answer="references")
     with pytest.raises(BadInput) as error:
-        configuration.check(merge(config, over))
+        configuration.check(merge(base(tmp_path, 1), over))
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_data_set_without_a_column_of_questions_is_refused(tmp_path):
-    with pytest.raises(BadInput, match="fields.question: missing"):
-        configuration.check(base(tmp_path, [given(0)], answer="references"))
-
-
-def test_a_file_of_answers_that_is_not_there_is_named(tmp_path, monkeypatch):
-    config = base(tmp_path, [given(0)], id="qid")
+def test_a_file_of_answers_that_is_not_there_is_named(folder):
+    config = base(folder, 1)
     config["models"]["api"]["answers"] = {"path": "{dataset}/{model}.jsonl"}
-    config["datasets"]["towns"]["fields"] = {"id": "qid"}
-    checked = configuration.check(config)
-    monkeypatch.chdir(tmp_path)
     with pytest.raises(BadInput, match=r"models.api.answers.path: towns/api.jsonl does not exist; expected JSON lines"):
-        configuration.data(checked)
+        configuration.data(configuration.check(config))
 
 
 @pytest.mark.slow
@@ -290,36 +255,14 @@ def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(t
     assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE minus SFT-all on exams-2"
 
 
-def test_measure_takes_confidences_and_gives_metrics(tmp_path, capfd):
-    path = written(tmp_path / "samples.jsonl", [given(i) for i in range(N)])
-    out = ["--out", str(tmp_path / "given.jsonl"), "--metrics", str(tmp_path / "given.json")]
-    assert main(["measure", str(path), "--methods", "given", *out]) == 0
-    theirs = files.read_jsonl(tmp_path / "given.jsonl")
-    right = [i % 3 != 0 for i in range(N)]
+def test_measure_takes_confidences_and_gives_metrics(folder):
+    written(folder / "samples.jsonl", [given(i) for i in range(N)])
+    words = ["--methods", "given", "--out", "given.jsonl", "--metrics", "given.json"]
+    code, said = called(main, ["measure", "samples.jsonl", *words])
+    assert code == 0 and "given: 1 of 24 confidences unread" in said
+    theirs, right = files.read_jsonl("given.jsonl"), [i % 3 != 0 for i in range(N)]
     assert [one["correct"] for one in theirs] == right
     stated = [one["confidence"]["given"] for one in theirs]
-    confidence = np.array([0.5 if value is None else value for value in stated])
-    found = json.loads((tmp_path / "given.json").read_text())["given"]
-    assert found["auroc"] == pytest.approx(metrics.auroc(confidence, right))
+    found = json.loads(Path("given.json").read_text())["given"]
+    assert found["auroc"] == pytest.approx(metrics.auroc([0.5 if c is None else c for c in stated], right))
     assert found["n_unparsed"] == {"answer": 0, "confidence": 1}
-    assert "given: 1 of 24 confidences unread" in capfd.readouterr().out
-
-
-def test_measure_without_judgements_gives_confidences_alone(tmp_path):
-    row = {"id": 1, "answers": ["a", "a", "b"], "greedy": {"answer": "c"}, "text": "more"}
-    out, path = tmp_path / "out.jsonl", written(tmp_path / "in.jsonl", [row])
-    assert main(["measure", str(path), "--methods", "consistency", "--out", str(out)]) == 0
-    (first,) = files.read_jsonl(out)
-    assert first["own"]["consistency"] == {"answer": "a"} and first["text"] == "more"
-    assert first["confidence"] == {"consistency": pytest.approx(2 / 3)} and "correct" not in first
-
-
-def test_a_judge_takes_records_of_samples(finished):
-    from finished_run import CELL
-
-    import orce
-
-    judge = orce.load_judge(finished / CELL / "sft")
-    records = [{"question": "What is 1 + 1?", "answers": ["2", "3"]}, {"question": "What is 1 + 1?", "greedy": "3"}]
-    plain = [{"question": "What is 1 + 1?", "answer": answer} for answer in "23"]
-    assert [one["mean"] for one in judge(records)] == [one["mean"] for one in judge(plain)]
