@@ -50,8 +50,7 @@ def test_what_a_combination_needs_is_checked_and_planned_and_a_transfer_names_it
     configuration.check(made)
     made["methods"]["mix"] = COCOA | {"of": ["sft+platt", "agreement"]}
     refused(made, r"sft\+platt needs datasets.arithmetic.calibrate_on")
-    on_server = "likelihood needs the weights of the answer LLM, and model 'far' is on a server"
-    refused(on_a_server(combined()), on_server)
+    refused(on_a_server(combined()), "likelihood needs the weights of the answer LLM, and model 'far' is on a server")
     made = combined(mix=COCOA | {"of": ["orce", "agreement"]})
     del made["datasets"]["arithmetic"]["splits"]["rl"]
     refused(made, "orce is trained, and datasets.arithmetic.splits has no rl")
@@ -65,11 +64,6 @@ def test_what_a_combination_needs_is_checked_and_planned_and_a_transfer_names_it
     assert planned >= {(stage, f"arithmetic/smollm2/{row}/confidences.jsonl") for stage, row in rows}
     assert ("sft", "arithmetic/other/sft/manifest.json") in planned
     assert not any(path.startswith("fit/smollm2") for _, path in planned), "a product is fitted on nothing"
-
-
-def test_rows_of_the_same_method_judge_the_same_answers_of_their_own():
-    registry = methods.Registry({"mix": {"of": ["topk", "topk+platt"], "fit": "mean"}})
-    assert registry.answers_scored("mix") == {"topk"} and registry.leaves("mix") == ["topk"]
 
 
 # A set to fit on and a test set, with what two methods say of their answers; the first method knows more.
@@ -191,8 +185,7 @@ def test_folds_keep_equal_questions_together_and_one_kind_of_label_is_refused():
     for train, test in fitted.folds(right, questions):
         assert not {questions[i] for i in train} & {questions[i] for i in test}
     targets = {"question": ["a", "b", "c"], "correct": [1, 1, 1], "kappa": [1, 1, 1]}
-    said = "two questions with a right answer and two with a wrong one; of 3 items .* 3 are"
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(BadInput, match="two questions with a right answer and two with a wrong one; of 3 .* 3 are"):
         fitted.fit_probe({"answer": np.zeros((3, 1, 2))}, targets, "answer", "kappa")
 
 
@@ -208,26 +201,22 @@ def apply(parameters, features):
 
 def test_a_learned_method_of_ones_own_is_a_row(folder):
     Path("mine.py").write_text(OWN)
-    states = np.arange(24.0).reshape(4, 2, 3) / 16
-    split = {"n0": "sft", "n1": "sft", "t0": "test", "t1": "test"}
-    write("states/answers.jsonl", [
-        {"id": name, "split": split[name], "answer": [pack_state(layer) for layer in one]}
-        for name, one in zip(split, states, strict=True)
-    ])  # fmt: skip
+    states = np.arange(18.0).reshape(3, 2, 3) / 16
+    read = [write("states/answers.jsonl", [
+        {"id": name, "split": split, "answer": [pack_state(layer) for layer in one]}
+        for name, split, one in zip("abt", ("sft", "sft", "test"), states, strict=True)
+    ])]  # fmt: skip
     head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
-    Path("surrogate.csv").write_text(f"{head}n0,sft,1,2,0.5,ant,1\nn1,sft,0,2,0.0,bee,0\n")
-    questions = {name: asked(name, name) for name in split}
-    read = ["states/answers.jsonl"]
+    Path("surrogate.csv").write_text(f"{head}a,sft,1,2,0.5,ant,1\nb,sft,0,2,0.0,bee,0\n")
     stage(
         "fit", {"task": WORDS, "label": "x", "method": "mine", "module": "mine.py", "depths": [0.5, 1.0]},
-        prompts=write("test.jsonl", [questions["t0"], questions["t1"]]), out="out.jsonl", fit="fit.json",
-        fit_on={"sft": write("sft.jsonl", [questions["n0"], questions["n1"]])}, surrogate="surrogate.csv",
-        samples=write("samples.jsonl", [sampled(name, "test", ["x"], [True], greedy("x", True)) for name in ("t0", "t1")]),
-        states=read, fit_states=read,
+        fit_on={"sft": write("sft.jsonl", [asked("a", "a"), asked("b", "b")])}, surrogate="surrogate.csv", fit="fit.json",
+        prompts=write("test.jsonl", [asked("t", "t")]), states=read, fit_states=read, out="out.jsonl",
+        samples=write("samples.jsonl", [sampled("t", "test", ["x"], [True], greedy("x", True))]),
     )  # fmt: skip
     assert json.loads(Path("fit.json").read_text())["parameters"] == {"centre": states[0, 1].tolist()}
-    expected = np.exp(-np.square(states[2:, 1] - states[0, 1]).sum(1))
-    assert [one["confidence"] for one in lines("out.jsonl")] == pytest.approx(expected)
+    expected = np.exp(-np.square(states[2, 1] - states[0, 1]).sum())
+    assert lines("out.jsonl")[0]["confidence"] == pytest.approx(expected)
 
 
 def test_a_probe_needs_training_questions_and_weights_and_may_be_calibrated_and_combined():
@@ -237,6 +226,8 @@ def test_a_probe_needs_training_questions_and_weights_and_may_be_calibrated_and_
     configuration.check(made)
     del made["datasets"]["arithmetic"]["splits"]["rl"]
     refused(made, "probe_judge is trained, and datasets.arithmetic.splits has no rl")
-    registry = methods.Registry({"mix": {"of": ["likelihood", "probe"], "fit": "logistic"}})
+    of = {"mix": ["likelihood", "probe"], "top": ["topk", "topk+platt"]}
+    registry = methods.Registry({name: {"of": rows, "fit": "mean"} for name, rows in of.items()})
     assert [registry.own_fit(name) for name in ("probe", "probe+platt")] == [None, "platt"]
-    assert registry.answers_scored("mix") == {"greedy"}
+    assert [registry.answers_scored(name) for name in of] == [{"greedy"}, {"topk"}]
+    assert registry.leaves("top") == ["topk"]

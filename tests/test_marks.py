@@ -42,19 +42,15 @@ def named(row):
     return getattr(row, "name", row)
 
 
-@pytest.mark.parametrize("mark", [*marks.ENCLOSING, *marks.OPENING, marks.SHORT], ids=named)
-def test_each_mark_reads_its_example(mark):
-    answer = extract.number(mark.example, conclusion=True)
-    assert answer == mark.result and answer.by.startswith(f"{mark.name}: ")
+MARKED = [*marks.ENCLOSING, *marks.OPENING, marks.SHORT]
 
 
-@pytest.mark.parametrize("row", [*ROWS["after"], *ROWS["form"], *choice.PROSE], ids=named)
-def test_each_form_of_a_conclusion_reads_its_example(row):
-    if row in choice.PROSE:
-        answer = CHOICE.extract(row.example, CAPITALS)
-    else:
-        answer = extract.number(row.example, conclusion=True)
-    assert (answer, answer.by) == (row.result, f"unmarked: {row.name}")
+@pytest.mark.parametrize("row", [*MARKED, *ROWS["after"], *ROWS["form"], *choice.PROSE], ids=named)
+def test_each_mark_and_each_form_of_a_conclusion_reads_its_example(row):
+    in_prose = row in choice.PROSE
+    answer = CHOICE.extract(row.example, CAPITALS) if in_prose else extract.number(row.example, conclusion=True)
+    rule = f"{row.name}: " if row in MARKED else f"unmarked: {row.name}"
+    assert answer == row.result and answer.by.startswith(rule)
 
 
 @pytest.mark.parametrize("row", marks.STATED, ids=named)
@@ -104,8 +100,10 @@ def test_replies_that_nobody_here_wrote_are_read_whole_or_not_at_all(folder):
             assert (scored["correct"] if row["expected"] is True else scored["answer"]) == row["expected"], row
 
 
-FOUR = ["red car", "blue sky", "green leaf", "black cat"]
-TEN = [f"{number} joules" for number in (11, 22, 33, 44, 55, 66, 77, 88, 99, 110)]
+CHOICES = {
+    "choice": ["red car", "blue sky", "green leaf", "black cat"],
+    "ten": [f"{number} joules" for number in (11, 22, 33, 44, 55, 66, 77, 88, 99, 110)],
+}
 
 
 @pytest.mark.parametrize("case", cases("silent"), ids=lambda case: f"{case['kind']}-{case['text'][:40]}")
@@ -122,7 +120,7 @@ def test_a_text_that_can_be_read_in_two_ways_is_unread_and_not_one_of_them(case)
     elif case["door"] == "numeric":
         read = QA.extract(text, example("numeric", "1"))
     else:
-        read = CHOICE.extract(text, {"question": "?", "choices": {"choice": FOUR, "ten": TEN}[case["door"]]})
+        read = CHOICE.extract(text, {"question": "?", "choices": CHOICES[case["door"]]})
     assert read == case["expected"]
 
 
@@ -248,34 +246,26 @@ def test_a_reasoned_answer_is_the_marked_one(task):
 
 
 DEMO = {"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS}
-TABLE = cases("extraction")
 
 
-def read(row: dict):
-    if row["read"] == "confidence":
-        return extract.confidence(row["text"])
-    if row["read"] == "guesses":
-        return [list(guess) for guess in extract.guesses(row["text"], row["k"])]
-    if row["read"] == "answer_and_confidence":
-        return list(extract.answer_and_confidence(row["text"]))
-    return tasks.get(DEMO.get(row["task"], row["task"])).extract(row["text"], row)
-
-
-LINES = [f"line {i}-{row['task']}-{row['text'][:24]!r}" for i, row in enumerate(TABLE, 1)]  # of data/extraction.jsonl
-
-
-@pytest.mark.parametrize("row", TABLE, ids=LINES)
+@pytest.mark.parametrize("row", cases("extraction"), ids=lambda row: f"{row['task']}-{row['text'][:24]!r}")
 def test_every_labelled_output_is_read_as_a_person_reads_it(row):
-    expected = row["expected"]
-    assert read(row) == (pytest.approx(expected) if isinstance(expected, float) else expected)
-
-
-FORMS = ["{}", "{}%", "**{}**", "{}/100", "about {}%", "{} out of 100", "`{}`."]
+    text, expected = row["text"], row["expected"]
+    if row["read"] == "confidence":
+        read = extract.confidence(text)
+    elif row["read"] == "guesses":
+        read = [list(guess) for guess in extract.guesses(text, row["k"])]
+    elif row["read"] == "answer_and_confidence":
+        read = list(extract.answer_and_confidence(text))
+    else:
+        read = tasks.get(DEMO.get(row["task"], row["task"])).extract(text, row)
+    assert read == (pytest.approx(expected) if isinstance(expected, float) else expected)
 
 
 def test_the_statement_we_train_on_and_other_forms_of_a_percentage_are_read_back():
+    forms = ["{}", "{}%", "**{}**", "{}/100", "about {}%", "{} out of 100", "`{}`."]
     for percent in range(101):
-        stated = [statement(percent), *(f"Confidence: {form.format(percent)}" for form in FORMS)]
+        stated = [statement(percent), *(f"Confidence: {form.format(percent)}" for form in forms)]
         assert {extract.confidence(text) for text in stated} == {percent / 100}
 
 
