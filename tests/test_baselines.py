@@ -8,8 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import wheels
-from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, on_cpu, typed
-from test_config import deep_merge
+from conftest import ARITHMETIC, ROOT, WORLDFACTS, cases, on_cpu, own_config, typed
 
 from orce import methods, stages, tasks
 from orce.artefacts.records import Greedy
@@ -22,14 +21,6 @@ from orce.settings.stage import Model, Source
 from orce.stages import elicit
 
 REGISTRY = methods.Registry()
-
-
-@pytest.mark.parametrize(("text", "confidence"), [
-    ("It is unlikely.", 0.2), ("**Probably not**", 0.25), ("Likely or unlikely", None), ("Not very likely", None),
-    ("I would say 70%", None), ("", None),
-])  # fmt: skip
-def test_words_are_read_as_numbers(text, confidence):
-    assert REGISTRY.get("linguistic").read(text, {}) == confidence
 
 
 def calibrated(name, confidence, correct, at):
@@ -70,15 +61,13 @@ def test_separated_and_constant_confidences_give_finite_probabilities(name, conf
 
 def config(**over):
     """The demo's configuration with a data set to fit on, and a table of rows; PATH__TO__A__KEY=value changes it."""
-    found = deep_merge(load.read_mapping(ROOT / "config.yaml"), load.read_mapping(ROOT / "config/demo.yaml"))
     demo = load.read_mapping(ROOT / "config/demo.yaml")
-    found |= {key: demo[key] for key in ("datasets", "models", "methods")}
-    fit = {"task": found["datasets"]["arithmetic"]["task"], "source": {}, "confidence_from": "arithmetic"}
-    found["datasets"]["fit"] = fit | {"splits": {"test": {"from": "validation", "size": 50}}}
-    found["datasets"]["arithmetic"]["calibrate_on"] = "fit"
     chosen = ["vanilla", "likelihood", "p_true", "semantic_entropy", "linguistic", "sft+platt", "orce-rlcr+isotonic"]
-    table = {"kind": "main", "dataset": "arithmetic", "models": ["smollm2"], "methods": chosen}
-    found["tables"], found["paper_tables"] = {"mine": table}, ["mine"]
+    found = own_config("mine", {}, demo["models"], chosen) | {key: demo[key] for key in ("datasets", "methods")}
+    found["tables"]["mine"]["dataset"] = "arithmetic"
+    found["datasets"]["arithmetic"]["calibrate_on"] = "fit"
+    fit = {"task": demo["datasets"]["arithmetic"]["task"], "source": {}, "confidence_from": "arithmetic"}
+    found["datasets"]["fit"] = fit | {"splits": {"test": {"from": "validation", "size": 50}}}
     for path, value in over.items():
         *keys, last = path.split("__")
         functools.reduce(dict.__getitem__, keys, found)[last] = value
@@ -195,6 +184,14 @@ def test_meanings_count_with_the_probabilities_of_their_samples():
 @pytest.mark.slow
 def test_lm_polygraphs_estimates_are_those_of_the_same_masses(estimator):
     """Its "direct" estimate adds each sample's term, so it is given a sample for each meaning; its "mean" is over all."""
+
+    def stats(answers, logprobs):
+        kinds = sorted(set(answers))
+        members = [[i for i, one in enumerate(answers) if one == kind] for kind in kinds]
+        of = [kinds.index(one) for one in answers]
+        classes = {"class_to_sample": [members], "sample_to_class": [of]}
+        return {"sample_texts": [answers], "sample_log_probs": [logprobs], "semantic_classes_entail": classes}
+
     direct, mean = (estimator("semantic_entropy.SemanticEntropy", False, "sum", how) for how in ("direct", "mean"))
     rng = np.random.default_rng(0)
     for _ in range(500):
@@ -207,14 +204,6 @@ def test_lm_polygraphs_estimates_are_those_of_the_same_masses(estimator):
         assert samples.weighted_entropy(means, answers) == pytest.approx(direct(stats(kinds, masses))[0], abs=1e-9)
         over_samples = -np.mean([masses[kinds.index(one)] for one in answers])
         assert over_samples == pytest.approx(mean(stats(answers, means))[0], abs=1e-9)
-
-
-def stats(answers, logprobs):
-    kinds = sorted(set(answers))
-    members = [[i for i, one in enumerate(answers) if one == kind] for kind in kinds]
-    of = [kinds.index(one) for one in answers]
-    classes = {"class_to_sample": [members], "sample_to_class": [of]}
-    return {"sample_texts": [answers], "sample_log_probs": [logprobs], "semantic_classes_entail": classes}
 
 
 # Top-k and CoT: worked examples, a greedy second question for the confidence alone, and what is kept of both texts.
@@ -247,12 +236,11 @@ class Says:
 
 def test_an_unreadable_word_is_asked_for_once_more_and_then_counted():
     greedy = Greedy(answer="Niger", raw="Niger", correct=True, f1=None)
-    engine = Says(["Almost certain", "Yes", "No"], ["unlikely", "No"])
-    asked = [(example, greedy) for example in EXAMPLES[:3]]
-    found = elicit.Elicitation(options("linguistic")).elicit(asked, engine)
-    assert [one.confidence for one in found] == [0.95, 0.2, None]
-    assert [one.retried for one in found] == [False, True, True]
-    assert found[1].raw == ["Yes", "unlikely"] and all(one.answer == "Niger" for one in found)
+    engine = Says(["**Probably not**", "Yes", "Likely or unlikely", "70%"], ["It is unlikely.", "Not very likely", ""])
+    found = elicit.Elicitation(options("linguistic")).elicit([(example, greedy) for example in EXAMPLES], engine)
+    assert [one.confidence for one in found] == [0.25, 0.2, None, None]
+    assert [one.retried for one in found] == [False, True, True, True]
+    assert found[1].raw == ["Yes", "It is unlikely."] and all(one.answer == "Niger" for one in found)
     first, again = (call["prompts"] for call in engine.asked)
     assert [turn["role"] for turn in again[-1]] == ["user", "assistant", "user"]
     shown = first[0][0]["content"]
@@ -261,25 +249,21 @@ def test_an_unreadable_word_is_asked_for_once_more_and_then_counted():
 
 def test_the_second_question_is_greedy_and_goes_on_with_the_conversation_where_no_confidence_is_read():
     first = ["Explanation: It is so.\nAnswer: Niger", "Answer: Chad\nConfidence: 30%", "Answer: Mali\nConfidence: 250%"]
-    engine = Says(first, ["Confidence: 65", "Answer: Chad\nConfidence: none"])
+    engine = Says(first, ["Answer: Chad\nG1: Chad\nConfidence: 65", "Answer: Chad\nConfidence: none"])
     records = answered(EXAMPLES[:3], engine, options("cot"))
     assert [call["temperature"] for call in engine.asked] == [0.0, 0.0]
     assert [record.confidence for record in records] == [0.65, 0.3, None]
-    assert [record.retried for record in records] == [True, False, True]
+    assert [(record.answer, record.retried) for record in records] == [("Niger", True), ("Chad", False), ("Mali", True)]
     for asked, again in zip((0, 2), engine.asked[1]["prompts"], strict=True):
         assert again[-3:-1] == [engine.asked[0]["prompts"][asked][-1], {"role": "assistant", "content": first[asked]}]
         assert again[-1]["role"] == "user" and "this answer" in again[-1]["content"]
 
 
-@pytest.mark.parametrize(("method", "text", "again", "answer"), [
-    # What the second reply says of another answer belongs to that one; only its confidence is asked for and taken.
-    ("cot", "Answer: Niger", "Answer: Chad\nG1: Chad\nConfidence: 90", "Niger"),
-    ("topk", "G1: Niger\nG2: Chad\nP2: 10%", "Answer: Chad\nG1: Chad\nConfidence: 90", "Niger"),
-    ("topk", "I do not know that at all, sorry. Ask me another thing.", "Answer: Niger. Confidence: 90", None),
-])  # fmt: skip
-def test_the_answer_stays_that_of_the_first_text(method, text, again, answer):
-    (record,) = answered(EXAMPLES[:1], Says([text], [again]), options(method))
-    assert (record.answer, record.confidence) == (answer, 0.9)
+def test_the_first_guess_stays_the_answer_and_only_a_confidence_is_taken_from_the_second_text():
+    first = ["G1: Niger\nG2: Chad\nP2: 10%", "I do not know that at all, sorry. Ask me another thing."]
+    again = ["Answer: Chad\nG1: Chad\nConfidence: 90", "Answer: Niger. Confidence: 90"]
+    records = answered(EXAMPLES[:2], Says(first, again), options("topk"))
+    assert [(record.answer, record.confidence) for record in records] == [("Niger", 0.9), (None, 0.9)]
 
 
 @pytest.mark.parametrize("name", [ARITHMETIC, WORLDFACTS])
@@ -310,21 +294,6 @@ def test_without_worked_examples_the_question_stands_in_the_instruction(method):
     assert turn["content"].endswith("Question: Wet?\nA. yes\nB. no")
     (turn,) = module.prompt(EXAMPLES[0], FACTS, {"k": 4, "shots": 0})
     assert turn["content"].endswith(f"Question: {EXAMPLES[0]['question']}")
-
-
-OWN = """
-LABEL, KIND = "Mine", "prompted"
-def prompt(example, task, settings): ...
-def read(text, example, task, settings): ...
-"""
-
-
-def test_a_method_without_a_token_budget_is_refused_before_the_first_job(tmp_path):
-    for name, more in (("without", ""), ("with", 'SETTINGS = {"max_tokens": 20}')):
-        (tmp_path / f"{name}.py").write_text(OWN + more)
-    with pytest.raises(BadInput, match=r"^config: methods\.mine\.max_tokens: missing; say how many tokens [^\n]*$"):
-        configuration.check(config(methods__mine=str(tmp_path / "without.py")))
-    configuration.check(config(methods__mine=str(tmp_path / "with.py")))
 
 
 @pytest.mark.slow
