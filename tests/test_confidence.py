@@ -161,9 +161,6 @@ def test_another_readout_reads_no_model(run, monkeypatch):
     assert read[0] == read[1] and any(one["mean"] != one["stated"] for one in read[0])
 
 
-LOSS, READ, STATED = 0.02, 0.3, 1.0  # of the losses; log-probabilities; percent
-
-
 def turn(percent):
     return [{"role": "assistant", "content": statement(percent)}]
 
@@ -222,7 +219,7 @@ def test_a_training_in_bfloat16_or_in_recomputed_parts_has_the_losses_of_a_plain
     runs = gpu["seen"].pop("runs")
     assert gpu["seen"] == {"outputs": {torch.bfloat16}, "base": torch.bfloat16, "adapter": torch.float32}
     assert runs >= 16  # two epochs of two steps of two micro-batches or more, each forward and once more backward
-    assert gpu["losses"] == pytest.approx(plain["losses"], rel=LOSS)
+    assert gpu["losses"] == pytest.approx(plain["losses"], rel=0.02)
     assert parts["losses"] == pytest.approx(plain["losses"], rel=1e-4)
     for name, weight in plain["weights"].items():
         assert gpu["weights"][name].dtype == torch.float32
@@ -243,9 +240,9 @@ def test_what_is_read_is_what_the_policy_says(trained, tiny):
         packed = pack(ids, [trie] * len(ids))
         said = path_logprobs(node_logprobs(policy.model, packed), packed)
     likeliest = said.topk(10).indices  # the end of a turn is computed after the likeliest values
-    assert (read - said).gather(1, likeliest).abs().max() < READ
+    assert (read - said).gather(1, likeliest).abs().max() < 0.3, "log-probabilities"
     means = [one.softmax(-1) @ torch.arange(101.0) for one in (read, said)]
-    assert (means[0] - means[1]).abs().max() < STATED
+    assert (means[0] - means[1]).abs().max() < 1.0, "percent"
 
 
 def test_a_training_prompt_draws_a_right_answer_evenly_by_its_id_and_a_test_prompt_has_its_greedy_one():
@@ -272,7 +269,4 @@ def test_the_table_is_read_as_it_was_written_and_a_broken_one_named_by_line(tmp_
     head = "id,split,n_correct,n_samples,kappa,answer,answer_correct\n"
     path.write_text(f"{head}7,rl,1,3,0.3,a,1\n8,rl,1,3,much,a,1\n")
     with pytest.raises(BadInput, match="surrogate.csv, line 3: .*float.*kappa.*; make it again"):
-        read_surrogate(path)
-    path.write_text(f"{head}7,rl,1,3\n")
-    with pytest.raises(BadInput, match="line 2: .*missing required field `kappa`"):
         read_surrogate(path)
