@@ -1,7 +1,7 @@
 """Servers on this machine, each in a thread: for engines and APIs, and a stand-in for the Hugging Face hub over its own HTTP interface.
 
 `huggingface_hub` and `datasets` talk to it through HF_ENDPOINT, by the paths, headers and error codes that they use with
-the real one: repository info, file tree, path infos, and files by revision.
+the real one: repository info, file tree, and files by revision.
 """
 
 import hashlib
@@ -12,7 +12,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from pathlib import PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 
 class Serving(ThreadingHTTPServer):
@@ -94,12 +95,8 @@ class Hub(Serving):
     def __init__(self, repos: dict[str, Repo], home):
         self.repos = repos
         super().__init__(_Handler)
-        self.environment = {
-            "HF_ENDPOINT": self.origin,
-            "HF_HOME": str(home),
-            "HF_HUB_OFFLINE": "0",
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-        }
+        here = {"HF_ENDPOINT": self.origin, "HF_HOME": str(home)}
+        self.environment = here | {"HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -107,10 +104,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
-
-    def do_POST(self):
-        self.body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        self.do_GET()
 
     def do_GET(self):
         parts = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
@@ -131,26 +124,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._json(_info(name, repo))
         elif rest[0] == "tree":
             self._tree(repo, "/".join(rest[2:]))
-        elif rest[0] == "paths-info":
-            self._json(_entries(repo, self._wanted()))
         else:
             self._refuse(404, "EntryNotFound", f"no such call: {self.path}")
 
     do_HEAD = do_GET
 
-    def _wanted(self) -> list[str]:
-        if "json" in (self.headers.get("Content-Type") or ""):
-            return json.loads(self.body)["paths"]
-        return parse_qs(self.body.decode()).get("paths", [])
-
     def _tree(self, repo: Repo, folder: str):
-        recursive = parse_qs(urlsplit(self.path).query).get("recursive", [""])[0].lower() in ("1", "true")
-        inside = [path for path in _paths(repo) if not folder or path.startswith(f"{folder}/")]
+        recursive = "recursive=true" in self.path
+        inside = {path: one for path, one in _entries(repo).items() if not folder or path.startswith(f"{folder}/")}
         depth = folder.count("/") + 1 if folder else 0
         if folder and not inside:
             self._refuse(404, "EntryNotFound", f"{folder} does not exist on {repo.commit}")
         else:
-            self._json(_entries(repo, [path for path in inside if recursive or path.count("/") == depth]))
+            self._json([one for path, one in inside.items() if recursive or path.count("/") == depth])
 
     def _file(self, repo: Repo, path: str):
         if repo.gated:
@@ -171,39 +157,26 @@ class _Handler(BaseHTTPRequestHandler):
         self._send(status, json.dumps({"error": message}).encode(), headers | {"Content-Type": "application/json"})
 
     def _send(self, status: int, data: bytes, headers: dict[str, str]):
-        start, end = 0, len(data)
-        if status == 200 and (asked := self.headers.get("Range")):
-            first, _, last = asked.removeprefix("bytes=").partition("-")
-            start, end, status = int(first), min(int(last or end), end - 1) + 1, 206
-            headers |= {"Content-Range": f"bytes {start}-{end - 1}/{len(data)}"}
         self.send_response(status)
-        for key, value in ({"Accept-Ranges": "bytes", "Content-Length": str(end - start)} | headers).items():
+        for key, value in ({"Content-Length": str(len(data))} | headers).items():
             self.send_header(key, value)
         self.end_headers()
         if self.command != "HEAD":
-            self.wfile.write(data[start:end])
+            self.wfile.write(data)
 
 
 def _digest(data: bytes) -> str:
     return hashlib.sha1(data).hexdigest()
 
 
-def _paths(repo: Repo) -> list[str]:
-    """Files and the folders above them."""
-    folders = {"/".join(path.split("/")[:i]) for path in repo.files for i in range(1, path.count("/") + 1)}
-    return sorted({*repo.files, *folders})
-
-
-def _entries(repo: Repo, paths: list[str]) -> list[dict]:
-    known = set(_paths(repo))
-    return [_entry(repo, path.strip("/")) for path in paths if path.strip("/") in known]
-
-
-def _entry(repo: Repo, path: str) -> dict:
-    if path not in repo.files:
-        return {"type": "directory", "oid": "0" * 40, "size": 0, "path": path}
-    data = repo.files[path]
-    return {"type": "file", "oid": _digest(data), "size": len(data), "path": path}
+def _entries(repo: Repo) -> dict[str, dict]:
+    """What the hub tells of each file, and of the folders above them."""
+    found = {}
+    for path, data in repo.files.items():
+        for folder in [*PurePosixPath(path).parents][:-1]:
+            found[str(folder)] = {"type": "directory", "oid": "0" * 40, "size": 0, "path": str(folder)}
+        found[path] = {"type": "file", "oid": _digest(data), "size": len(data), "path": path}
+    return found
 
 
 def _info(name: str, repo: Repo) -> dict:

@@ -26,8 +26,6 @@ PAPER = yaml.safe_load((ROOT / "config.yaml").read_text())
 COMMIT = "c0ffee" + "0" * 34
 SIZES = {"sft": {"size": 4}, "rl": {"size": 6}, "test": {"size": 5}}
 SPLITS = {name: [*spec["splits"]] for name, spec in PAPER["datasets"].items()}
-SMALL = {"datasets": {name: {"splits": {split: SIZES[split] for split in SPLITS[name]}} for name in SPLITS}}
-PROMPTS = [f"results/{name}/prompts/{split}.jsonl" for name, splits in SPLITS.items() for split in splits]
 
 
 def parquet(rows: list[dict]) -> bytes:
@@ -40,9 +38,12 @@ def jsonl(rows: list[dict]) -> bytes:
     return "".join(json.dumps(row) + "\n" for row in rows).encode()
 
 
+def four(i: int) -> list[str]:
+    return [f"{i} {word}" for word in "abcd"]
+
+
 def mmlu(i: int, subject: str) -> dict:
-    shown = {"question": f"What is {i}?", "choices": [f"{i} {word}" for word in "abcd"]}
-    return shown | {"subject": subject, "answer": i % 4}
+    return {"question": f"What is {i}?", "choices": four(i), "subject": subject, "answer": i % 4}
 
 
 def drop(i: int) -> dict:
@@ -54,20 +55,16 @@ def drop(i: int) -> dict:
 
 
 def logiqa(i: int) -> dict:
-    shown = {"text": f"Text {i}.", "question": "Which follows?", "options": [f"{i} {word}" for word in "abcd"]}
+    shown = {"text": f"Text {i}.", "question": "Which follows?", "options": four(i)}
     return shown | {"id": i, "answer": i % 4, "type": "{}"}
 
 
 def reclor(i: int) -> dict:
-    shown = {
-        "context": f"Argument {i}.",
-        "question": "Which weakens it?",
-        "answers": [f"{i} {word}" for word in "abcd"],
-    }
-    return shown | {"label": i % 4}
+    return {"context": f"Argument {i}.", "question": "Which weakens it?", "answers": four(i), "label": i % 4}
 
 
-def repositories() -> dict[str, Repo]:
+@pytest.fixture
+def served(tmp_path):
     """The four data sets as published: Parquet by config, Parquet under data/, Parquet beside a script, JSON lines."""
     files = {
         "cais/mmlu": {
@@ -97,12 +94,7 @@ def repositories() -> dict[str, Repo]:
         (source,) = [spec["source"] for spec in PAPER["datasets"].values() if spec["source"].get("hub") == name]
         commit = COMMIT if source["revision"] == "main" else source["revision"]
         found[name] = Repo(inside | {"README.md": b"# A data set\n"}, commit)
-    return found
-
-
-@pytest.fixture
-def served(tmp_path):
-    with Hub(repositories(), tmp_path / "hf") as running:
+    with Hub(found, tmp_path / "hf") as running:
         yield running
 
 
@@ -123,17 +115,18 @@ def freeze(folder, served, name, change=None, **more):
 
 
 def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself(served, project):
-    (project / "small.yaml").write_text(yaml.safe_dump(SMALL))
+    sizes = {name: {"splits": {split: SIZES[split] for split in splits}} for name, splits in SPLITS.items()}
+    (project / "small.yaml").write_text(yaml.safe_dump({"datasets": sizes}))
     small = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml"]
     code, said = on_the_hub([*small, "-n", "--", "paper_tables"], project, served)
     assert code == 0 and "Job stats" in said, said[-3000:]
-    code, said = on_the_hub([*small, "--", *PROMPTS], project, served)
+    prompts = [f"results/{name}/prompts/{split}.jsonl" for name, splits in SPLITS.items() for split in splits]
+    code, said = on_the_hub([*small, "--", *prompts], project, served)
     assert code == 0, said[-5000:]
     results = project / "results"
     for name, splits in SPLITS.items():
         frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in splits}
-        sizes = {split: {"size": len(some)} for split, some in frozen.items()}
-        assert sizes == {split: SIZES[split] for split in splits}
+        assert {split: {"size": len(some)} for split, some in frozen.items()} == sizes[name]["splits"]
         ids = [example["id"] for examples in frozen.values() for example in examples]
         assert len(ids) == len(set(ids))
         manifest = json.loads((results / name / "prompts" / "test.manifest.json").read_text())
@@ -201,12 +194,10 @@ def test_a_model_is_loaded_from_the_hub_and_a_refusal_is_one_line(served, small,
     command = [sys.executable, PROGRAMS, "loaded", *map(json.dumps, sources)]
     done = program(*command, cwd=tmp_path, check=True, **served.environment)
     loaded, unknown, gated = done.stdout.splitlines()
-    assert loaded == COMMIT
-    assert "some/model: the tokenizer cannot be loaded: " in unknown
-    assert "gated" in gated
+    assert loaded == COMMIT and "some/model: the tokenizer cannot be loaded: " in unknown and "gated" in gated
 
 
-WEIGHTS = "results/models/qwen3-8b/manifest.json"
+WEIGHTS, QWEN = "results/models/qwen3-8b/manifest.json", PAPER["models"]["qwen3-8b"]["source"]
 
 
 @pytest.fixture
@@ -216,9 +207,8 @@ def weights(served, small, tmp_path) -> Repo:
     files = {path.name: path.read_bytes() for folder in (small, tmp_path / "two") for path in Path(folder).iterdir()}
     files["consolidated.safetensors"] = files.pop("model.safetensors")
     files |= {"original/params.json": b"{}", "original/consolidated.00.pth": b"0" * 99, "pytorch_model.bin": b"0" * 99}
-    source = PAPER["models"]["qwen3-8b"]["source"]
-    served.repos[source["hub"]] = Repo(files, source["revision"], kind="models")
-    return served.repos[source["hub"]]
+    repo = served.repos[QWEN["hub"]] = Repo(files, QWEN["revision"], kind="models")
+    return repo
 
 
 def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served, weights, project):
@@ -231,10 +221,9 @@ def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served
     assert not [name for name in weights.asked if "/" in name or "consolidated" in name or name.endswith(".bin")]
     assert json.loads((project / WEIGHTS).read_text())["commit"] == weights.commit
     before = len(weights.asked)
-    source = PAPER["models"]["qwen3-8b"]["source"]
-    loading = [sys.executable, PROGRAMS, "loaded", json.dumps(source)]
+    loading = [sys.executable, PROGRAMS, "loaded", json.dumps(QWEN)]
     code, said = on_the_hub(loading, project, served, HF_HUB_OFFLINE="1")
-    assert code == 0 and source["revision"] in said and len(weights.asked) == before, said
+    assert code == 0 and QWEN["revision"] in said and len(weights.asked) == before, said
 
 
 @pytest.mark.parametrize(("change", "message"), [
