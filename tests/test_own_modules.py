@@ -5,7 +5,6 @@ The signatures are told by the dry run; what a function returns or raises by the
 """
 
 import contextlib
-import copy
 import itertools
 import json
 import re
@@ -32,8 +31,6 @@ from orce.stages import elicit
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
 HEAD = {
-    "method": "",
-    "raw reward": "",
     "prompted": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef prompt(example, task, settings): return [{'role': 'user', 'content': '?'}]\n",
     "stated": "LABEL, KIND = 'x', 'stated'\n",
     "asked": "LABEL, KIND, SETTINGS = 'x', 'prompted', {'max_tokens': 8}\ndef ask(example, answer, task, settings): return [{'role': 'user', 'content': '?'}]\n",
@@ -55,28 +52,31 @@ def folder(tmp_path, monkeypatch):
 
 def own(kind: str, text: str) -> str:
     """The path of a module of a kind that ends with `text`."""
-    Path("my/x.py").write_text(HEAD[kind] + text)
+    Path("my/x.py").write_text(HEAD.get(kind, "") + text)
     return "my/x.py"
-
-
-def configured(kind: str) -> dict:
-    config = copy.deepcopy(PAPER)
-    if kind == "task":
-        config["datasets"]["mine"] = {"task": "my/x.py", "source": {}, "splits": {"test": {"from": "test"}}}
-    else:
-        config.setdefault("rewards" if "reward" in kind else "methods", {})["mine"] = "my/x.py"
-    return config
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), cases("own_modules"))
 def test_a_wrong_signature_or_value_is_told_with_the_configuration_and_what_the_call_fits_is_right(kind, text, message):
-    own(kind, text)
+    module = own(kind, text)
+    if kind == "task":
+        over = {"datasets": {"mine": {"task": module, "source": {}, "splits": {"test": {"from": "test"}}}}}
+    else:
+        over = {"rewards" if "reward" in kind else "methods": {"mine": module}}
     with pytest.raises(BadInput, match=message) if message else contextlib.nullcontext():
-        check(configured(kind))
+        check(load.merge(PAPER, over))
 
 
-def inputs() -> None:
-    """What the stages read: questions, samples, confidences, kappa and candidates."""
+# {stage: (settings, further words)} of the stages that run a module, for a model that is not there:
+# whoever gets as far as loading it hears of it.
+STAGES = {stage: (settings, words) for stage, settings, words in cases("own_modules_stages")}
+QUESTION = f"for question {EXAMPLES[0]['id']!r}"
+
+
+@pytest.mark.parametrize(("stage", "kind", "text", "parts"), cases("own_modules_run"))
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_what_a_function_returns_or_raises_is_told_before_a_model_is_loaded(stage, kind, text, parts):
+    # what the stages read: questions, samples, confidences, kappa and candidates
     greedy = {"answer": "1", "raw": "1", "correct": False, "f1": None}
     sampled = {"split": "test", "answers": ["1", "2"], "raw": ["1", "2"], "correct": [False, True], "greedy": greedy}
     other = {"answer": "1", "f1": None, "confidence": 0.5}
@@ -90,18 +90,6 @@ def inputs() -> None:
     lines = ["id,split,n_correct,n_samples,kappa,answer,answer_correct", *(f"{name},rl,1,2,0.5,1,1" for name in ids)]
     with store.writing("s.csv") as handle:
         handle.write("\n".join(lines) + "\n")
-
-
-# {stage: (settings, further words)} of the stages that run a module, for a model that is not there:
-# whoever gets as far as loading it hears of it.
-STAGES = {stage: (settings, words) for stage, settings, words in cases("own_modules_stages")}
-QUESTION = f"for question {EXAMPLES[0]['id']!r}"
-
-
-@pytest.mark.parametrize(("stage", "kind", "text", "parts"), cases("own_modules_run"))
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_what_a_function_returns_or_raises_is_told_before_a_model_is_loaded(stage, kind, text, parts):
-    inputs()
     own(kind, text)
     settings, more = STAGES[stage]
     words = [stage, *(["--settings", json.dumps(settings)] if settings else []), *more.split()]
@@ -143,17 +131,16 @@ NAME = 'it\'s a "test" {x}; $(touch pwned) `touch pwned` | tee pwned & 模型 *?
 CODE = "</script><script>alert(1)</script> {x} $x$ \\input{/etc/passwd} .. raw:: html _a_ |b| `c`"
 
 
-def snakemake(folder, *more) -> None:
-    """The page's command with the small model's configuration after the page's."""
-    command = [Path(sys.executable).with_name("snakemake"), "--cores", "2", "--configfile", "mine.yaml", "small.yaml"]
-    done = program(*command, *more, cwd=folder)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+@pytest.mark.slow
+def test_what_the_page_says_runs_as_it_stands_there_and_obeys_no_name_of_a_folder_model_or_row(letters, tmp_path):
+    root = tmp_path / NAME
 
+    def snakemake(*more) -> None:
+        """The page's command with the small model's configuration after the page's."""
+        command = ["--cores", "2", "--configfile", "mine.yaml", "small.yaml", *more]
+        done = program(Path(sys.executable).with_name("snakemake"), *command, cwd=root)
+        assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
 
-@pytest.fixture(scope="module")
-def page_run(letters, tmp_path_factory):
-    """A checkout in a folder with that name, in which what the page says was run, with its files as they stand there."""
-    root = tmp_path_factory.mktemp("mine") / NAME
     for name in ("workflow", "profiles"):
         shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "Snakefile", root)
@@ -166,17 +153,11 @@ def page_run(letters, tmp_path_factory):
     config["models"]["llama3-8b"] |= {"source": {"path": str(model)}, "label": CODE}
     (root / "config.yaml").write_text(yaml.safe_dump(config))
     shutil.copy(ROOT / "tests" / "data" / "extending.yaml", root / "small.yaml")
-    snakemake(root)
-    return root
-
-
-@pytest.mark.slow
-def test_the_table_has_a_row_for_each(page_run):
-    """And the run has its settings and pairs."""
-    tex = (page_run / "paper_tables" / "mine.tex").read_text()
+    snakemake()
+    tex = (root / "paper_tables" / "mine.tex").read_text()
     for label in ("Percent", "Lead", "SFT on correctness", "Brier reward", "Consistency", "ORCE"):
         assert label in tex
-    cell = page_run / "results" / "larger" / "llama3-8b"
+    cell = root / "results" / "larger" / "llama3-8b"
     assert sorted(path.parent.name for path in cell.glob("*/metrics.json")) == sorted(METHODS)
     stage = files.read_json(cell / "right" / "manifest.json")["settings"]["stage"]
     assert (stage["right"], stage["epochs"]) == (95, 1)
@@ -184,18 +165,14 @@ def test_the_table_has_a_row_for_each(page_run):
     for pair in files.read_jsonl(cell / "pairs" / "brier.jsonl"):
         chosen, rejected = (int(pair[side][0]["content"].split()[-1]) for side in ("chosen", "rejected"))
         assert (chosen > rejected) == correct[pair["id"]]
-
-
-@pytest.mark.slow
-def test_a_whole_run_and_its_report_obey_no_name_of_a_folder_model_or_row(page_run):
-    assert (page_run / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
-    logs = {path.parent.name for path in (page_run / "results" / "logs").rglob("*.log")}
+    assert (root / "paper_tables" / "tables.pdf").read_bytes().startswith(b"%PDF")
+    logs = {path.parent.name for path in (root / "results" / "logs").rglob("*.log")}
     rules = "prompts sample elicit surrogate sft train candidates pairs dpo state derive evaluate"
     assert {*rules.split()} <= logs
     rows = {name: name.upper() for name in METHODS} | {"percent": CODE}
-    (page_run / "labels.yaml").write_text(yaml.safe_dump({"tables": {"mine": {"methods": rows}}}))
-    snakemake(page_run, "labels.yaml", "--", "all")
-    snakemake(page_run, "labels.yaml", "--report", "report.html", "--", "all")
-    report = (page_run / "report.html").read_text()
+    (root / "labels.yaml").write_text(yaml.safe_dump({"tables": {"mine": {"methods": rows}}}))
+    snakemake("labels.yaml", "--", "all")
+    snakemake("labels.yaml", "--report", "report.html", "--", "all")
+    report = (root / "report.html").read_text()
     assert "<script>alert" not in report and "root:x:0" not in report
-    assert not [*page_run.parent.rglob("pwned*")]
+    assert not [*tmp_path.rglob("pwned*")]
