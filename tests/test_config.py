@@ -22,7 +22,6 @@ from orce.errors import BadInput
 from orce.settings import load
 from orce.settings.load import merge as deep_merge
 from orce.settings.stage import to_mapping
-from orce.tasks.examples import split_slices
 
 PAPER = load.read_mapping(ROOT / "config.yaml")
 DEMO = deep_merge(PAPER, load.read_mapping(ROOT / "config" / "demo.yaml"))
@@ -88,16 +87,6 @@ def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(tmp_path):
     data("train")
     with pytest.raises(BadInput, match="one file, so from: test and from: train are the same rows"):
         data("test")
-
-
-@pytest.mark.parametrize(("sft", "rl"), [("1/3", "2/3"), ("1/3", None), (None, "2/3"), (4189, None)])
-def test_the_papers_thirds_of_logiqa_may_be_given_as_shares_a_number_or_what_is_left(sft, rl):
-    splits = {name: {"from": "train", "size": size} for name, size in (("sft", sft), ("rl", rl))}
-    checked = configuration.check(deep_merge(PAPER, {"datasets": {"logiqa": {"splits": splits}}}))
-    places = split_slices(checked.datasets["logiqa"].splits, "train", 12567)
-    rows = {name: range(12567)[place] for name, place in places.items()}
-    assert (len(rows["sft"]), len(rows["rl"])) == (4189, 8378)
-    assert sorted([*rows["sft"], *rows["rl"]]) == [*range(12567)]
 
 
 def snakemake(folder, *arguments, to="paper_tables") -> tuple[int, str]:
@@ -180,19 +169,13 @@ def test_a_message_names_the_last_file_that_sets_its_key(folder):
 
 
 @pytest.mark.slow
-def test_a_folder_without_config_yaml_is_told_and_needs_none_if_it_is_named(project):
-    (project / "mine.yaml").write_text("dpo: {beta: 0.3}")
+def test_a_missing_config_yaml_and_a_preset_that_takes_away_what_was_set_before_it_are_told(project):
+    (project / "mine.yaml").write_text(yaml.safe_dump({"paper_tables": ["transfer"], "seed": 7}))
     (project / "other").mkdir()
     status, text = snakemake(project, "--directory", "other", "--configfile", "mine.yaml")
-    assert status != 0
-    said = "and no other file sets seed, datasets, models, ...; copy it there"
-    assert f"no config.yaml in {project}/other, {said}" in text
+    said = f"no config.yaml in {project}/other, and no other file sets datasets, models, device, ...; copy it there"
+    assert status != 0 and said in text
     assert snakemake(project, "--directory", "other", "--configfile", "config.yaml", "mine.yaml")[0] == 0
-
-
-@pytest.mark.slow
-def test_a_preset_that_takes_away_what_was_set_before_it_is_noted(project):
-    (project / "mine.yaml").write_text(yaml.safe_dump({"paper_tables": ["transfer"], "seed": 7}))
     preset = str(ROOT / "config" / "demo.yaml")
     text = snakemake(project, "--configfile", "mine.yaml", preset)[1]
     note = "config: demo.yaml comes after mine.yaml and overrides its paper_tables; the last file wins"
