@@ -94,18 +94,15 @@ def run(folder, monkeypatch, capfd, direct):
         with Api(reply) as server:
             config = configuration.check(asking(server.address, model, rows, **api))
             monkeypatch.setenv("ORCE_SPEED", json.dumps(picking.speed_settings(config)))
-            cell = folder / "results" / "towns" / "api"
-            frozen = folder / "results" / "towns" / "prompts" / "test.jsonl"
+            frozen, out = folder / "prompts.jsonl", folder / "samples.jsonl"
             assert main(prompts_words(stages.pick_settings("prompts", config, "towns"), frozen)) == 0
             sampling = to_argument(stages.pick_settings("sample", config, "towns", "api"))
-            files_of = ["--prompts", f"test={frozen}", "--out", str(cell / "samples.jsonl")]
-            code = main(["sample", "--settings", sampling, *files_of])
+            code = main(["sample", "--settings", sampling, "--prompts", f"test={frozen}", "--out", str(out)])
         said = capfd.readouterr().err
         assert SECRET not in said
         if code:
             return code, [], {}, said, server
-        manifest = files.read_json(cell / "samples.manifest.json")
-        return code, files.read_jsonl(cell / "samples.jsonl"), manifest, said, server
+        return code, files.read_jsonl(out), files.read_json(out.with_suffix(".manifest.json")), said, server
 
     return stage
 
@@ -123,9 +120,8 @@ def test_like_vllm_serve_with_token_probabilities_and_fields_of_ones_own(run):
     assert all(request.items() <= body.items() and "seed" in body for body in server.bodies)
     assert sorted(body.get("n", 0) for body in server.bodies) == [0] * 6 + [3] * 6
     assert [body["temperature"] for body in server.bodies if body.get("logprobs")] == [0] * 6
-    assert manifest["spent"] == {
-        "requests": 12, "prompt_tokens": 480, "cached_tokens": 384, "completion_tokens": 36
-    }  # fmt: skip
+    spent = {"requests": 12, "prompt_tokens": 480, "cached_tokens": 384, "completion_tokens": 36}
+    assert manifest["spent"] == spent
 
 
 def test_ollama_gives_one_choice_thinks_aloud_and_names_a_model_that_it_lacks(run):
@@ -221,18 +217,6 @@ def test_rates_and_keys_rerun_nothing(folder):
 SERVED = {f"{case['kind']}: {case['name']}": case for case in cases("served")}
 
 
-def sent(reply, n):
-    if "status" in reply:
-        return reply["status"], {"error": reply["error"]}
-    message = {key: value for key, value in reply.items() if key not in ("tokens", "finish")}
-    logprobs = None
-    if "tokens" in reply:
-        keys = ("token", "logprob", "bytes")
-        logprobs = {"content": [dict(zip(keys, token, strict=False)) for token in reply["tokens"]]}
-    made = choice(**message, reason=reply.get("finish", "stop")) | {"logprobs": logprobs}
-    return 200, {"choices": [made | {"index": i} for i in range(n)]}
-
-
 @pytest.mark.parametrize("name", SERVED)
 def test_what_comes_of_what_a_server_sends(name, folder, capfd, direct, monkeypatch):
     monkeypatch.setattr(openai, "BACKOFF", 0.001)
@@ -242,7 +226,15 @@ def test_what_comes_of_what_a_server_sends(name, folder, capfd, direct, monkeypa
 
     def served(body, _):
         said = next(said for asked, said in left.items() if asked in body["messages"][-1]["content"])
-        return sent(said.pop(0) if len(said) > 1 else said[0], body.get("n", 1))
+        reply = {"finish": "stop"} | (said.pop(0) if len(said) > 1 else said[0])
+        if "status" in reply:
+            return reply["status"], {"error": reply["error"]}
+        logprobs = None
+        if "tokens" in reply:
+            keys = ("token", "logprob", "bytes")
+            logprobs = {"content": [dict(zip(keys, one, strict=False)) for one in reply.pop("tokens")]}
+        made = choice(reason=reply.pop("finish"), **reply) | {"logprobs": logprobs}
+        return 200, {"choices": [made | {"index": i} for i in range(body.get("n", 1))]}
 
     with Api(served) as server:
         options = {"server_model": "m", "samples": 2, "chunk": case.get("chunk", 256), "folder": folder}
