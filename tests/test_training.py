@@ -22,7 +22,7 @@ from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
 from orce.runtime import modules
-from orce.training import common, dpo, sft, stock, tokenized_brier
+from orce.training import common, dpo, sft, tokenized_brier
 from orce.training.steps import FamilySampler, PackedTrainer
 
 
@@ -69,10 +69,6 @@ def run(which, settings, folder, warm=None):
         modules.from_file(str(ROOT / "evidence/methods/ordered.py")).train(KAPPAS, settings, folder / which)
     else:
         tokenized_brier.train(BRIER_EXAMPLES, settings, folder / which)
-
-
-def log_of(folder) -> list[dict]:
-    return json.loads((folder / "training_log.json").read_text())
 
 
 def equal_weights(*folders) -> bool:
@@ -131,20 +127,17 @@ def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_
     for epoch in (0, 1, 0):
         sampler.set_epoch(epoch)
         epochs.append(list(sampler))
+        assert sorted(epochs[-1]) == list(range(20))
+        assert all(len({i % 5 for i in epochs[-1][at : at + 4]}) == 1 for at in range(0, 20, 4))
     assert epochs[0] == epochs[2] != epochs[1]
-    for order in epochs:
-        assert sorted(order) == list(range(20))
-        assert all(len({i % 5 for i in order[at : at + 4]}) == 1 for at in range(0, 20, 4))
 
 
 @pytest.mark.slow
-def test_training_lowers_the_loss_leaves_a_whole_folder_and_what_has_ended_is_not_done_again(tmp_path, settings):
+def test_a_training_leaves_a_whole_folder_and_what_has_ended_is_not_done_again(tmp_path, settings):
     """Snakemake, killed before, deletes the manifest as that of an unfinished job."""
     out = tmp_path / "sft"
     run("sft", settings, tmp_path)
-    assert losses_of(out)[-1] < losses_of(out)[0]
-    facts = store.read_manifest(out / "manifest.json")
-    assert facts["examples"] == 16 and list(facts["sha256"]) == ["adapter_model.safetensors"]
+    assert list(store.read_manifest(out / "manifest.json")["sha256"]) == ["adapter_model.safetensors"]
     assert (out / "tokenizer.json").exists()
     assert [path.suffix for path in (tmp_path / ".partial").iterdir()] == [".json"]
     manifest, weights = (out / "manifest.json").read_bytes(), out / "adapter_model.safetensors"
@@ -157,7 +150,6 @@ def test_training_lowers_the_loss_leaves_a_whole_folder_and_what_has_ended_is_no
     weights.write_bytes(b"others")
     run("sft", settings, tmp_path)
     assert files.file_digest(weights) in manifest.decode()
-    assert not [path for path in files.partial_folder(out).iterdir() if path.is_dir()]
 
 
 @pytest.mark.slow
@@ -256,36 +248,24 @@ def test_cudnns_attention_is_off():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("which", "trainer", "where"), [
-    ("sft", PackedTrainer, r"step 2, examples [\d, ]+ of \d+"), ("sft trl", stock.Stock, "step 2"), ("dpo trl", stock.Stock, "step 2"),
+@pytest.mark.parametrize(("which", "event", "said"), [
+    ("sft", "on_step_begin", r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate"),
+    ("sft trl", "on_step_begin", "step 2: grad_norm is nan; nothing is written; set a lower learning_rate"),
+    ("dpo trl", "on_step_begin", "step 2: grad_norm is nan; nothing is written; set a lower learning_rate"),
+    ("sft", "on_step_end", r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"),
 ])  # fmt: skip
-def test_a_gradient_that_is_not_finite_ends_the_training_unwritten(
-    settings, warm, tmp_path, monkeypatch, which, trainer, where
+def test_a_gradient_or_a_last_weight_that_is_not_finite_ends_the_training_unwritten(
+    settings, warm, tmp_path, which, event, said
 ):
-    step, calls = trainer.training_step, []
-
-    def poisoned(self, model, *args, **kwargs):
-        calls.append(step(self, model, *args, **kwargs))
-        if len(calls) == 2:
-            next(weight for weight in model.parameters() if weight.grad is not None).grad.view(-1)[0] = torch.nan
-        return calls[-1]
-
-    monkeypatch.setattr(trainer, "training_step", poisoned)
-    with pytest.raises(BadInput, match=f"{where}: grad_norm is nan; nothing is written; set a lower learning_rate"):
-        run(which, settings, tmp_path, warm)
-    assert not [*tmp_path.rglob("*.safetensors")]
-
-
-@pytest.mark.slow
-def test_weights_that_the_last_update_broke_are_not_published(settings, tmp_path, monkeypatch):
     def broken(self, args, state, control, model, **kwargs):
-        if state.global_step == state.max_steps:
-            next(weight for weight in model.parameters() if weight.requires_grad).data.view(-1)[0] = torch.inf
+        weight = next(weight for weight in model.parameters() if weight.requires_grad)
+        if event == "on_step_begin" and state.global_step == 1:
+            weight.grad = torch.full_like(weight, torch.nan)  # to which the step adds its own
+        if event == "on_step_end" and state.global_step == state.max_steps:
+            weight.data.view(-1)[0] = torch.inf
 
-    monkeypatch.setattr(common.Report, "on_step_end", broken)
-    said = r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"
-    with pytest.raises(BadInput, match=said):
-        run("sft", settings, tmp_path)
+    with mock.patch.object(common.Report, event, broken), pytest.raises(BadInput, match=said):
+        run(which, settings, tmp_path, warm)
     assert not [*tmp_path.rglob("*.safetensors")]
 
 
@@ -361,7 +341,6 @@ def test_a_training_ended_by_sigterm_keeps_its_step_and_resumes_to_the_same_weig
     assert ended.value.code == 143
     assert "stopped by SIGTERM after step 3" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    assert not (tmp_path / "sft").exists()
     run("sft", settings, tmp_path)
     assert "checkpoint-3" in capfd.readouterr().err
     assert equal_weights(warm, tmp_path / "sft")
@@ -381,9 +360,6 @@ def test_soft_labels_and_their_order_are_those_by_hand():
     assert float(ordered.disorder(logprobs[0], torch.full([3], 0.5))) == 0
 
 
-# `training.trainer: trl`
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["sft", "dpo"])
 @pytest.mark.parametrize("tokens", [4096, 140])
@@ -396,8 +372,9 @@ def test_a_training_by_trl_ends_where_the_packed_one_does(settings, warm, tmp_pa
             run(folder.name, settings, tmp_path, warm)
     sizes = {len(call.args[0]) for call in outcome.call_args_list}
     assert len(sizes) == (0 if which == "sft" else 1 if tokens == 4096 else 2)
-    assert len(log_of(trl)) == len(log_of(packed)) > 3
-    for ours, theirs in zip(log_of(packed), log_of(trl), strict=True):
+    logs = [json.loads((folder / "training_log.json").read_text()) for folder in (packed, trl)]
+    assert len(logs[0]) > 3
+    for ours, theirs in zip(*logs, strict=True):
         assert theirs["loss"] == pytest.approx(ours["loss"], rel=1e-4)
         assert theirs["learning_rate"] == ours["learning_rate"]
         for name in ("rewards/accuracies", "rewards/margins") if which == "dpo" else ():
