@@ -1,5 +1,4 @@
-"""Folders of weights that lack some, have some too many, or some of another shape: one line before anything runs, wherever they are
-named. And whole ones in every form that people save them in."""
+"""Folders of weights that lack some, have some too many, or some of another shape: one line before anything runs. And whole ones."""
 
 import itertools
 import json
@@ -12,17 +11,12 @@ import dry_run
 import pytest
 import small_matrix
 import torch
+import transformers
 from conftest import ROOT, cases, on_cpu, training_settings
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from test_training import turn
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    LlamaConfig,
-    RobertaConfig,
-    RobertaForSequenceClassification,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig
 
 import orce
 from orce.artefacts import store
@@ -56,12 +50,6 @@ def shortened(part: str) -> Callable[[Tensors], Tensors]:
 def renamed(tensors: Tensors, old: str, new: str) -> Tensors:
     """The tensors whose keys have a name, with another in its place."""
     return {key.replace(old, new): tensor.clone() for key, tensor in tensors.items() if old in key}
-
-
-def adapter_of(model, folder: Path, **options) -> Path:
-    lora = LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **options)
-    get_peft_model(model, lora).save_pretrained(folder)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +89,10 @@ def folders(tiny, tmp_path_factory) -> Path:
     edited(tiny, root / "old-masks", lambda tensors: tensors | masks)
     edited(tiny, root / "tied-twice", lambda tensors: tensors | renamed(tensors, "model.embed_tokens", "lm_head"))
     # Adapters over `tiny`
-    adapter = adapter_of(model(), root / "adapter")
-    adapter_of(model(), root / "adapter-with-head", modules_to_save=["lm_head"])
+    adapter, small = root / "adapter", {"r": 4, "target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    for name, saved_whole in (("adapter", None), ("adapter-with-head", ["lm_head"])):
+        lora = LoraConfig(**small, modules_to_save=saved_whole)
+        get_peft_model(model(), lora).save_pretrained(root / name)
     edited(adapter, root / "half", lambda tensors: dict(itertools.islice(sorted(tensors.items()), len(tensors) // 2)))
     edited(adapter, root / "misnamed", lambda tensors: renamed(tensors, "base_model.model.", "module."))
     edited(adapter, root / "adapter-shape", shortened("lora_A"))
@@ -120,12 +110,13 @@ WHOLE = (
 )  # fmt: skip
 
 
-def refusal(call: Callable[[], object], folder: Path, says: str) -> None:
-    """The call ends in one line that names the folder and what it says."""
-    with pytest.raises(BadInput) as caught:
-        call()
-    line = str(caught.value)
-    assert "\n" not in line and str(folder) in line and re.search(says, line), line
+def refused(folder: Path, says: str, *calls: Callable[[], object]) -> None:
+    """Each call ends in one line that names the folder and what it says."""
+    for call in calls:
+        with pytest.raises(BadInput) as caught:
+            call()
+        line = str(caught.value)
+        assert "\n" not in line and str(folder) in line and re.search(says, line), line
 
 
 def judged(folder: Path):
@@ -133,30 +124,23 @@ def judged(folder: Path):
     return orce.confidence(None, [QUESTION], judge=folder, device="cpu").confidence("judge")
 
 
-@pytest.mark.parametrize(("name", "says"), MODELS)
-def test_a_damaged_model_is_refused_by_every_door(folders, name, says):
-    folder = folders / name
-    model = on_cpu(path=folder)
-    refusal(lambda: orce.confidence(folder, ["Capital of France?"], device="cpu"), folder, says)
-    refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: orce.load_judge(folder, device="cpu"), folder, says)
-    refusal(lambda: orce.load_judge(folders / "adapter", base=str(folder), device="cpu"), folder, says)
-    refusal(lambda: vllm.start(model, 64), folder, says)
-    refusal(
-        lambda: sft.train([{"prompt": PROMPT, "percent": 50}], training_settings(model), folders / "trained"),
-        folder,
-        says,
+@pytest.mark.parametrize(("name", "says"), DAMAGED)
+def test_a_damaged_model_or_adapter_is_refused_by_every_door(folders, tiny, name, says):
+    folder, examples = folders / name, [{"prompt": PROMPT, "percent": 50}]
+    pairs = [Pair(id="1", prompt=PROMPT, chosen=turn(90), rejected=turn(10))]
+    model, settings = on_cpu(path=folder), training_settings(on_cpu(path=tiny))
+    of_a_model = (
+        lambda: orce.confidence(folder, ["Capital of France?"], device="cpu"),
+        lambda: orce.load_judge(folder, device="cpu"),
+        lambda: orce.load_judge(folders / "adapter", base=str(folder), device="cpu"),
+        lambda: vllm.start(model, 64),
+        lambda: sft.train(examples, training_settings(model), folders / "trained"),
     )
-
-
-@pytest.mark.parametrize(("name", "says"), ADAPTERS)
-def test_a_damaged_adapter_is_refused_by_every_door(folders, tiny, name, says):
-    folder = folders / name
-    refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: orce.load_judge(folder, base=tiny, device="cpu"), folder, says)
-    pair = Pair(id="1", prompt=PROMPT, chosen=turn(90), rejected=turn(10))
-    settings = training_settings(on_cpu(path=tiny))
-    refusal(lambda: dpo.train([pair], settings, folder, folder, folders / "aligned"), folder, says)
+    of_an_adapter = (
+        lambda: orce.load_judge(folder, base=tiny, device="cpu"),
+        lambda: dpo.train(pairs, settings, folder, folder, folders / "aligned"),
+    )
+    refused(folder, says, lambda: judged(folder), *(of_a_model if name in dict(MODELS) else of_an_adapter))
 
 
 @pytest.mark.slow
@@ -180,13 +164,10 @@ def test_whole_folders_load_whatever_their_version_and_form(folders, name):
     assert [0 <= value <= 1 for value in judged(folders / name)] == [True]
 
 
-def test_a_checked_model_draws_no_random_number_and_leaves_what_libraries_show(folders, tiny):
-    """A check is no part of a seeded computation."""
-    torch.manual_seed(3)
-    expected = torch.rand(2)
-    torch.manual_seed(3)
+def test_a_check_of_weights_is_no_part_of_a_seeded_computation(folders, tiny):
+    before = torch.get_rng_state()
     language_model.check_weights({"path": tiny}, str(folders / "adapter"))
-    assert torch.equal(torch.rand(2), expected)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many_is_not(tiny, tmp_path):
@@ -195,7 +176,8 @@ def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many
     sizes = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2}
     sizes |= {"vocab_size": len(tokenizer), "max_position_embeddings": 600, "pad_token_id": 0}
     labels = {0: "contradiction", 1: "neutral", 2: "entailment"}
-    RobertaForSequenceClassification(RobertaConfig(**sizes, id2label=labels)).save_pretrained(whole)
+    config = transformers.RobertaConfig(**sizes, id2label=labels)
+    transformers.RobertaForSequenceClassification(config).save_pretrained(whole)
     tokenizer.save_pretrained(whole)
     pooler = {"roberta.pooler.dense.weight": torch.zeros(32, 32), "roberta.pooler.dense.bias": torch.zeros(32)}
     pooled = edited(whole, tmp_path / "pooled", lambda tensors: tensors | pooler)
@@ -206,7 +188,7 @@ def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many
         return orce.confidence(None, ["Capital of France?"], ["agreement"], **options).confidence("agreement")
 
     assert agreement(pooled) == agreement(whole)
-    refusal(lambda: agreement(headless), headless, r"4 missing \(classifier.dense.bias, ")
+    refused(headless, r"4 missing \(classifier.dense.bias, ", lambda: agreement(headless))
 
 
 @pytest.mark.parametrize("base", [None, "", 3])
@@ -216,7 +198,6 @@ def test_an_adapter_that_does_not_name_its_base_says_so(folders, tiny, base, tmp
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
     says = r"base_model_name_or_path is .*, so it does not say which model the adapter is for; .* or give it as --base"
-    refusal(lambda: judged(folder), folder, says)
-    refusal(lambda: orce.load_judge(folder, device="cpu"), folder, says)
+    refused(folder, says, lambda: judged(folder), lambda: orce.load_judge(folder, device="cpu"))
     (scored,) = orce.load_judge(folder, base=tiny, device="cpu")([QUESTION])
     assert 0 <= scored["mean"] <= 1
