@@ -2,7 +2,7 @@
 
 import copy
 import csv
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 
 import families
@@ -34,7 +34,6 @@ EXAMPLE = {
     "id": "1", "question": "“Naïve”\n12,345 < 3½? 漢字 🙂", "context": "In 1984,  ﬁfteen men…",
     "choices": ["one", " 2 ", "III", "4.0 %"],
 }  # fmt: skip
-WITHOUT_CHOICES = EXAMPLE | {"choices": None}
 
 
 @pytest.fixture(scope="module", params=families.NAMES)
@@ -71,65 +70,51 @@ def judge(model_settings, tmp_path_factory):
     return language_model.load(model_settings, str(out))
 
 
-@pytest.fixture
-def peer(family, makers) -> Callable[[list[dict]], list[int]]:
-    """Token ids of a conversation and of the start of the assistant's next turn, by the makers' own code."""
-    file = makers / families.FILES[family][0]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(makers))
-        return {"llama3": by_meta, "qwen3": by_alibaba, "mistral": by_mistral}[family](file)
-
-
-def by_meta(file: Path):
+def by_meta(file: Path, conversations: list) -> Iterator[list[int]]:
+    """Token ids of conversations, each with the start of the assistant's next turn, by the makers' own code."""
     from llama_models.llama3.tokenizer import Tokenizer
 
     maker, header = Tokenizer(file), "<|start_header_id|>{}<|end_header_id|>\n\n".format
-
-    def ids(messages):
+    for messages in conversations:
         turns = "".join(header(one["role"]) + one["content"].strip() + "<|eot_id|>" for one in messages)
         text = f"<|begin_of_text|>{turns}{header('assistant')}"
-        return maker.encode(text, bos=False, eos=False, allowed_special="all")
-
-    return ids
+        yield maker.encode(text, bos=False, eos=False, allowed_special="all")
 
 
-def by_alibaba(file: Path):
+def by_alibaba(file: Path, conversations: list) -> Iterator[list[int]]:
     from dashscope.tokenizers.qwen_tokenizer import QwenTokenizer
 
     maker, think, thought = QwenTokenizer(str(file)), 151667, 151668  # the two are younger than this code
-
-    def ids(messages):
+    blank = maker.encode("\n\n")
+    for messages in conversations:
         turns = "".join(f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n" for one in messages)
-        blank = maker.encode("\n\n")
-        return [*maker.encode(f"{turns}<|im_start|>assistant\n"), think, *blank, thought, *blank]
-
-    return ids
+        yield [*maker.encode(f"{turns}<|im_start|>assistant\n"), think, *blank, thought, *blank]
 
 
-def by_mistral(file: Path):
+def by_mistral(file: Path, conversations: list) -> Iterator[list[int]]:
     from mistral_common.protocol.instruct.messages import AssistantMessage, UserMessage
     from mistral_common.protocol.instruct.request import ChatCompletionRequest
     from mistral_common.tokens.tokenizers.mistral import MistralTokenizer
 
     maker, kinds = MistralTokenizer.from_file(str(file)), {"user": UserMessage, "assistant": AssistantMessage}
-
-    def ids(messages):
+    for messages in conversations:
         turns = [kinds[one["role"]](content=one["content"]) for one in messages]
-        return maker.encode_chat_completion(ChatCompletionRequest(messages=turns)).tokens
-
-    return ids
+        yield maker.encode_chat_completion(ChatCompletionRequest(messages=turns)).tokens
 
 
-def test_prompts_have_the_token_ids_of_the_makers_own_code(lm, peer):
+def test_prompts_have_the_token_ids_of_the_makers_own_code(family, lm, makers, monkeypatch):
     """What is asked in the five tasks: the answer, the confidence in one, Top-k and CoT."""
     asked = []
     for name in ("mmlu", "drop", "logiqa", "reclor", ARITHMETIC):
-        task, example = tasks.get(name), EXAMPLE if name in ("mmlu", "logiqa", "reclor") else WITHOUT_CHOICES
+        choices = EXAMPLE["choices"] if name in ("mmlu", "logiqa", "reclor") else None
+        task, example = tasks.get(name), EXAMPLE | {"choices": choices}
         asked += [task.prompt(example), judge_prompt(task, example, "B")]
         asked += [prompted.topk_prompt(example, task, {"k": 4}), prompted.cot_prompt(example, task, {})]
     assert any(len(messages) > 1 for messages in asked)
-    for messages in asked:
-        assert prompt_ids(lm.tokenizer, messages, lm.template_kwargs) == peer(messages)
+    monkeypatch.syspath_prepend(makers)
+    by_makers = {"llama3": by_meta, "qwen3": by_alibaba, "mistral": by_mistral}[family]
+    for messages, ids in zip(asked, by_makers(makers / families.FILES[family][0], asked), strict=True):
+        assert prompt_ids(lm.tokenizer, messages, lm.template_kwargs) == ids
 
 
 def loss_and_gradient(trainer, batch) -> tuple[float, torch.Tensor]:
@@ -219,22 +204,18 @@ def test_the_101_values_are_those_of_full_forward_passes(judge, monkeypatch):
         plain = plain_values(judge.model, judge.tokenizer, prompt_ids(judge.tokenizer, messages, judge.template_kwargs))
         (reading,) = TransformersReader(judge).read([messages])
         np.testing.assert_allclose(reading.logprobs, plain, atol=1e-3)
-        assert reading.mass == pytest.approx(np.exp(plain).sum(), abs=1e-3)
-        assert reading.mean == pytest.approx(np.exp(plain) @ np.arange(101) / 100 / np.exp(plain).sum(), abs=1e-3)
-
-
-NUMBERS_THAT_GO_ON = ["0.9", "105", "1000", "10.5", "99.9", "7.5", "100.0", "100000", "0.05", "50/100", "1e2", "33 1/3"]
 
 
 def test_a_number_that_goes_on_is_no_percent(model_settings, tmp_path):
     """A percent is one that the turn ends after, whether a digit is a token (Qwen3, Mistral) or up to three are (LLaMA-3)."""
-    texts = [*NUMBERS_THAT_GO_ON, "0", "7", "10", "73", "100"]
+    longer = ["0.9", "105", "1000", "10.5", "99.9", "7.5", "100.0", "100000", "0.05", "50/100", "1e2", "33 1/3"]
+    texts = [*longer, "0", "7", "10", "73", "100"]
     examples = [{"prompt": judged(i), "percent": text} for i, text in enumerate(texts)]
     sft.train(examples, training(model_settings, epochs=120, batch_size=17, learning_rate=1e-2), tmp_path / "sft")
     judging = TransformersReader(language_model.load(model_settings, str(tmp_path / "sft")))
     for text, reading in zip(texts, judging.read([one["prompt"] for one in examples]), strict=True):
         assert reading.text == statement(text)
-        if text in NUMBERS_THAT_GO_ON:
+        if text in longer:
             assert reading.mass < 0.2, text
         else:
             assert reading.mass > 0.8 and reading.mean == pytest.approx(int(text) / 100, abs=0.05), text
