@@ -17,7 +17,7 @@ import transformers
 from accelerate import dispatch_model
 from conftest import ROOT, on_cpu, program, training_settings
 from safetensors.torch import load_file
-from test_training import turn
+from test_training import equal_weights, turn
 from tools.gpu_check import Ended, apart
 
 import orce
@@ -59,9 +59,9 @@ def test_a_model_spread_over_devices_reads_as_one_on_a_single_device(model_setti
 @pytest.mark.slow
 def test_the_workflow_starts_as_many_processes_as_gpus(tmp_path):
     (tmp_path / "two.yaml").write_text("training: {gpus: 2}")
-    target = "results/mmlu/llama3-8b/sft/manifest.json"
     files = ["--snakefile", ROOT / "Snakefile", "--configfile", ROOT / "config.yaml", tmp_path / "two.yaml"]
-    code, said = dry_run.snakemake(tmp_path, *files, "--cores", "1", "-p", "--", target)
+    words = (*files, "--cores", "1", "-p", "--", "results/mmlu/llama3-8b/sft/manifest.json")
+    code, said = dry_run.snakemake(tmp_path, *words)
     assert code == 0, said
     assert "lease 2/2 -- python -m torch.distributed.run --standalone --nproc-per-node 2 -m orce sft" in said
 
@@ -99,10 +99,8 @@ def runs(tiny, tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_killed_training_of_two_processes_resumes_from_its_last_checkpoint(runs):
-    for run in ("one", "two"):
-        assert "checkpoint-2" in (runs / f"{run}.txt").read_text()
-        straight, again = (load_file(runs / run / name / "adapter_model.safetensors") for name in ("sft", "again"))
-        assert all(torch.equal(straight[name], again[name]) for name in straight)
+    assert "checkpoint-2" in (runs / "two.txt").read_text()
+    assert equal_weights(runs / "two" / "sft", runs / "two" / "again")
 
 
 @pytest.mark.slow
@@ -124,10 +122,6 @@ JUDGE = "results/worldfacts/smollm2/dpo"
 QUESTION = "What is the capital of Qatar?"
 
 
-class Loading(Exception):
-    """A model was about to be loaded."""
-
-
 def on_four_gpus(door, tiny, folder, **started) -> set[str]:
     """What each model would get that a door loads in a process that has four GPUs as far as torch's counts go.
 
@@ -140,7 +134,7 @@ def on_four_gpus(door, tiny, folder, **started) -> set[str]:
             return whole(*arguments, device_map=device_map, **more)
         visible = os.environ["CUDA_VISIBLE_DEVICES"]
         seen.add(f"{visible} {torch.cuda.device_count()} {device_map} {tensor_parallel_size}")
-        raise Loading
+        raise SystemExit
 
     environment = {"CUDA_VISIBLE_DEVICES": "0,1,2,3", "ORCE_SPEED": "{}"}
     gpu = types.SimpleNamespace(name="a GPU", total_memory=80e9, major=9, minor=0)
@@ -153,7 +147,7 @@ def on_four_gpus(door, tiny, folder, **started) -> set[str]:
         mock.patch.multiple(torch.cuda, **cuda, **started),
         mock.patch.object(transformers.AutoModelForCausalLM, "from_pretrained", load),
         mock.patch.dict(sys.modules, {"vllm": types.SimpleNamespace(LLM=load, __spec__=ModuleSpec("vllm", None))}),
-        contextlib.suppress(Loading, SystemExit),
+        contextlib.suppress(SystemExit),
     ):
         door(tiny)
     return seen
