@@ -46,8 +46,7 @@ def read_in(found):
 
 
 def resolved(spec):
-    metric = {"metric": "f1"} if spec["dataset"] == "drop" else {}
-    return layout.resolve(msgspec.convert(spec, Table), Registry(), **metric)
+    return layout.resolve(msgspec.convert(spec, Table), Registry())
 
 
 def cells(spec):
@@ -65,8 +64,8 @@ def filled_in(spec, found, models=MODELS):
     return tables.fill(resolved(spec), read_in(found), models)
 
 
-def tex_of(spec, found, models=MODELS):
-    return tables.render_template("table.tex.j2", table=filled_in(spec, found, models))
+def tex_of(table):
+    return tables.render_template("table.tex.j2", table=table)
 
 
 def page_of(table):
@@ -87,7 +86,7 @@ def metrics(ece=0.2, rho=0.3, p=0.02, aurc=0.4, e_aurc=0.1, accuracy=0.5, **more
 
 def all_metrics(*specs):
     paths = dict.fromkeys(path for spec in specs for path in cells(spec))
-    return {path: metrics(ece=0.1 + 0.01 * index) for index, path in enumerate(paths)}
+    return {path: metrics(ece=0.1 + 0.01 * index, p=4.682e-5) for index, path in enumerate(paths)}
 
 
 def golden_case():
@@ -105,56 +104,41 @@ def test_the_best_and_the_second_of_a_column_are_marked(why, values, best, expec
     assert marks(values, best) == expected, why
 
 
-def test_numbers_p_values_and_signs_are_shown_as_in_the_paper():
+def test_numbers_and_p_values_are_shown_as_in_the_paper():
     texts = ["1.000", "0.001", "1.000e-03", "1.000e-05", "1.000e-300", "0.000", "0.000"]
     assert [*map(tables.p_text, (1.0, 0.001, 0.00099996, 9.99996e-6, 1e-300, 9e-301, 0.0))] == texts
     assert [*map(tables.decimals, (-0.0004, -0.0006, 0.0005001, None))] == ["0.000", "-0.001", "0.001", "--"]
-    escaped = tables.tex_escape(r"a_b & 50% {x} ~ ^ \ # $ <|>")
-    assert not re.search(r"(?<!\\)[&%$#_]|[~^]", escaped.replace(r"\textasciitilde{}", "").replace(r"\^", ""))
-    assert r"\_" in escaped and r"\textbackslash{}" in escaped
-
-
-def test_an_ablation_says_which_pairs_each_reward_sees():
-    """Under dpo.accept: improving the SC reward sees some pairs, and the rewards of the other rows see all."""
-    (note,) = tables.selection_notes(resolved(SPECS["ablation"]), "improving")
-    assert "all pairs of every other reward" in note
-    assert tables.selection_notes(resolved(SPECS["ablation"]), "all") == []
-    assert tables.selection_notes(resolved(SPECS["arithmetic"]), "improving") == []
 
 
 def test_a_new_method_needs_only_the_config_and_the_golden_table_stays():
-    spec = table_of() | {"methods": {"mine": "My 100% method"}}
-    tex = tex_of(spec, {path: metrics() for path in cells(spec)}, {})
-    assert r"\multirow{1}{*}{small}" in tex and r"& My 100\% method &" in tex
-    spec, found = golden_case()
-    assert tex_of(spec, found) == (ROOT / "tests" / "data" / "golden.tex").read_text()
+    spec = table_of() | {"methods": {"mine": r"a_b & 100% {x} ~ ^ \ # $ <|>"}}
+    tex = tex_of(filled_in(spec, all_metrics(spec), {}))
+    special = r"\textasciitilde{} \textasciicircum{} \textbackslash{} \# \$ \textless{}\textbar{}\textgreater{}"
+    assert r"\multirow{1}{*}{small}" in tex and rf"& a\_b \& 100\% \{{x\}} {special} &" in tex
+    assert tex_of(filled_in(*golden_case())) == (ROOT / "tests" / "data" / "golden.tex").read_text()
 
 
 def unread(confidences, answers=0):
     return {"n_unparsed": {"answer": answers, "confidence": confidences}}
 
 
-@pytest.mark.parametrize(("changed", "sign", "shown", "below", "why"), [
-    (unread(120), "", "", "", ""),
-    (unread(121), "†", r"\dagger", r"\textdagger{}", "More than a tenth of the confidences were unreadable: the row is not"),
-    ({"n_distinct": 2}, "‡", r"\ddagger", r"\textdaggerdbl{}", "Fewer than three distinct confidences, or a Brier score above"),
+@pytest.mark.parametrize(("changed", "sign", "shown", "why"), [
+    (unread(120), "", "", ""),
+    (unread(121), "†", r"$^{\dagger}$", "† More than a tenth of the confidences were unreadable: the row is not"),
+    ({"n_distinct": 2}, "‡", r"$^{\ddagger}$", "‡ Fewer than three distinct confidences, or a Brier score above"),
 ], ids=["a tenth unread", "more unread", "two values"])  # fmt: skip
-def test_a_row_that_says_too_little_has_a_sign_and_takes_no_place_of_another(changed, sign, shown, below, why):
+def test_a_row_that_says_too_little_has_a_sign_and_takes_no_place_of_another(changed, sign, shown, why):
     spec = table_of("vanilla", "cot", "orce")
     best = metrics(0.1, 0.9, 0.01, 0.1, 0.01, 0.9) | changed
     found = dict(zip(cells(spec), (metrics(ece=0.2), best, metrics(ece=0.4)), strict=True))
     table = filled_in(spec, found)
-    lines = table.blocks[0].lines
+    tex, page, lines = tex_of(table), page_of(table), table.blocks[0].lines
     assert [line.sign for line in lines] == ["", sign, ""]
     assert {cell.mark for cell in lines[1].cells} == ({""} if sign else {"", "best"})
     assert [line.cells[0].mark for line in lines] == (["best", "", "second"] if sign else ["second", "best", ""])
-    tex, page = tex_of(spec, found), page_of(table)
-    if sign:
-        assert f"CoT$^{{{shown}}}$ &" in tex and f"{below} {why}" in tex
-        assert re.search(rf"CoT</a><sup title=[^>]+>{sign}</sup></th>", page)
-        assert f"{sign} {why}" in page
-    else:
-        assert "dagger" not in tex and not {"†", "‡"} & {*page}
+    assert f"CoT{shown} &" in tex and tables.tex_escape(why) in tex and why in page
+    assert re.findall(r"(\w+)</a><sup title=[^>]+>(.)</sup></th>", page) == ([("CoT", sign)] if sign else [])
+    assert sign or "dagger" not in tex and not {"†", "‡"} & {*page}
 
 
 def evaluated(path, records):
@@ -213,15 +197,13 @@ def test_a_note_names_the_rows_whose_mean_is_over_a_small_part_of_the_probabilit
         records.append(read | ({"mass": masses[i]} if masses else {}))
     spec = table_of("vanilla", "cot")
     vanilla, cot = cells(spec)
-    found = evaluated(vanilla, records) | read_in({cot: metrics()})
-    table = tables.fill(resolved(spec), found, MODELS)
-    said = [
-        note.partition("over the items: ")[2] for note in table.notes if "less than half of the probability" in note
-    ]
-    assert said == ([f"Small_LLM 1B: Vanilla {named}."] if named else [])
+    table = tables.fill(resolved(spec), evaluated(vanilla, records) | read_in({cot: metrics()}), MODELS)
+    said = [note for note in table.notes if "less than half of the probability" in note]
+    expected = [f"Small_LLM 1B: Vanilla {named}."] if named else []
+    assert [note.partition("over the items: ")[2] for note in said] == expected
 
 
-def test_notes_say_the_usual_error_another_size_what_was_unreadable_and_what_a_second_try_made_readable():
+def test_notes_say_the_usual_error_other_sizes_what_a_second_try_made_readable_and_which_pairs_a_reward_sees():
     """Of CoT's 30 second replies 7 could not be read either; all 4 of Vanilla's could not."""
     spec = table_of("vanilla", "cot", "orce")
     found = {path: metrics(ece=0.2 + 0.1 * i) for i, path in enumerate(cells(spec))}
@@ -237,6 +219,9 @@ def test_notes_say_the_usual_error_another_size_what_was_unreadable_and_what_a_s
         "Unreadable confidences, given the default confidence: Small_LLM 1B: Vanilla 4, CoT 7.",
         "Confidences read at a second try: Small_LLM 1B: CoT 23.",
     ]
+    asked = ("ablation", "improving"), ("ablation", "all"), ("arithmetic", "improving")
+    (note,), *others = (tables.selection_notes(resolved(SPECS[name]), accept) for name, accept in asked)
+    assert "all pairs of every other reward" in note and others == [[], []]
 
 
 def test_a_missing_cell_or_metric_is_named():
@@ -251,8 +236,7 @@ def test_a_missing_cell_or_metric_is_named():
 
 def test_html_is_one_accessible_page_without_requests():
     spec, found = golden_case()
-    for one in found.values():
-        one["spearman"]["log10_p"] = -451.25 if one["spearman"]["p"] == 0 else None
+    [*found.values()][2]["spearman"]["log10_p"] = -451.25
     text = page_of(filled_in(spec, found))
     opened = []
     for end, tag in re.findall(r"<(/?)([a-z]\w*)", text):
@@ -294,18 +278,18 @@ def test_build_writes_every_file_and_tables_of_a_demo_are_not_compared_with_the_
     assert dict(tables.read_content(settings, [], []).facts)["git commit"] == "unknown"
 
 
-WORDS = ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3")
-INTERVAL = r"\[0\.\d{3}, 0\.\d{3}\]"
+def says_everything(path, *more):
+    text = " ".join("\n".join(pages_of(path)).split())  # a note may break its line anywhere
+    for words in ("Spearman Correlation", "Small_LLM 1B", "ORCE", "Table 4", "a1b2c3", *more):
+        assert words in text, words
+    assert re.search(r"\[0\.\d{3}, 0\.\d{3}\]", text), "the comparison is set where the paper's cells were run"
 
 
-MARGIN = 70  # points: of the 72 a letter may have two
-
-
-def rightmost(path):
-    """Distance in points from the rightmost letter of a PDF's pages to the paper's edge."""
+def keeps_its_margin(path):
     page = program("pdftotext", "-bbox", path, "-", check=True).stdout
     width = float(re.search(r'<page width="([\d.]+)"', page)[1])
-    return width - max(map(float, re.findall(r'xMax="([\d.]+)"', page)))
+    rightmost = max(map(float, re.findall(r'xMax="([\d.]+)"', page)))
+    return width - rightmost > 70  # points: of the margin's 72 a letter may have two
 
 
 def build_everything(folder):
@@ -313,13 +297,12 @@ def build_everything(folder):
     specs = SPECS | {"mmlu": {"kind": "main", "dataset": "mmlu", "models": [*comparison.MODELS]}}
     golden, found = golden_case()
     build(specs | {"sums": golden}, all_metrics(*specs.values()) | found, folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("built")
-    build_everything(folder)
-    return folder
+    return build_everything(tmp_path_factory.mktemp("built"))
 
 
 @pytest.mark.slow
@@ -337,25 +320,21 @@ def test_the_pdf_and_the_page_have_every_table_and_the_comparison(built):
     page = (built / "tables.html").read_text()
     assert page.count('<tr><th scope="row">') == 490, "every published value"
     assert "inside the interval" in page and "not run" in page
-    pages = pages_of(built / "tables.pdf")
-    text = " ".join("\n".join(pages).split())  # a note may break its line anywhere
-    for words in (*WORDS, "0.025", "4.682", "Sums & products.", "CoT 12", "CoT†", "Accuracy", "Table 11"):
-        assert words in text, words
-    assert rightmost(built / "tables.pdf") > MARGIN
-    assert re.search(INTERVAL, text), "the comparison is set where the paper's cells were run"
+    more = ("0.025", "4.682", "Sums & products.", "CoT 12", "CoT†", "Accuracy", "Table 11")
+    says_everything(built / "tables.pdf", *more)
+    assert keeps_its_margin(built / "tables.pdf")
 
 
 @pytest.mark.slow
 @pytest.mark.needs("latex", "poppler")
 def test_the_latex_compiles_and_says_the_same(built):
-    text = "\n".join(pages_of(compiled(built)))
-    assert all(words in text for words in WORDS) and re.search(INTERVAL, text)
+    says_everything(compiled(built))
 
 
 @pytest.mark.needs("latex", "poppler")
 def test_no_table_in_latex_runs_into_the_margin(tmp_path):
-    build(SPECS, {path: metrics(p=4.682e-5) for path in all_metrics(*SPECS.values())}, tmp_path)
-    assert rightmost(compiled(tmp_path)) > MARGIN
+    build(SPECS, all_metrics(*SPECS.values()), tmp_path)
+    assert keeps_its_margin(compiled(tmp_path))
 
 
 def compiled(folder):
@@ -366,38 +345,29 @@ def compiled(folder):
     return folder / "latex.pdf"
 
 
-PAPERS = "results/mmlu/llama3-8b/orce/metrics.json"
+def test_the_comparison_says_of_each_published_value_whether_ours_agrees_and_warns_of_another_test_set():
+    """By the row of ORCE on MMLU, which stands in two of the paper's tables."""
 
+    def compared(**changed):
+        return comparison.compare(read_in({"results/mmlu/llama3-8b/orce/metrics.json": one | changed}))
 
-def compared(one):
-    """Every published value beside those of one row, ORCE on MMLU, which stands in two of the paper's tables."""
-    return comparison.compare(read_in({PAPERS: one}))
-
-
-def test_a_value_is_inside_or_outside_its_interval_undefined_or_without_one():
     # Published: 0.025, 0.477, 0.156, which may be 0.1555 unrounded, and an E-AURC of 0.089 that is the analytic one.
     intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5], "aurc": [0.1, 0.1555], "e_aurc": [0.01, 0.02]}
-    one = metrics(0.026, 0.49, 0.0, 0.15, 0.015, 0.66, intervals=intervals | {"e_aurc_analytic": [0.08, 0.1]})
-    one["e_aurc_analytic"] = 0.0891
-    found = {line.metric: line for line in compared(one) if line.table == "mmlu" and line.verdict != "not run"}
+    one = metrics(0.0261234, 0.49, 0.0, 0.15, 0.015, 0.66, intervals=intervals | {"e_aurc_analytic": [0.08, 0.1]})
+    one |= {"e_aurc_analytic": 0.0891, "n": 14042}
+    found = {line.metric: line for line in compared() if line.table == "mmlu" and line.verdict != "not run"}
     assert {metric: line.verdict for metric, line in found.items()} == {
         "ece": "inside the interval", "rho": "outside by 0.003", "aurc": "inside the interval",
         "e_aurc": "inside the interval", "accuracy": "no interval",
     }  # fmt: skip
-    assert found["ece"].difference == pytest.approx(0.001)
+    assert found["ece"].difference == pytest.approx(0.0011234)
     analytic = found["e_aurc"]
     assert (analytic.published, analytic.reproduced, analytic.low, analytic.high) == ("0.089", 0.0891, 0.08, 0.1)
-    undefined = compared(one | {"accuracy": None, "reasons": {"accuracy": "none"}})
+    undefined = compared(accuracy=None, reasons={"accuracy": "none"})
     assert {line.metric for line in undefined if line.verdict == "undefined"} == {"accuracy"}
-
-
-def test_the_files_of_the_comparison_carry_both_values_and_its_summary_counts_and_warns_of_another_test_set():
-    intervals = {"ece": [0.02, 0.03], "spearman": [0.48, 0.5]}
-    intervals |= {key: [0, 1] for key in ("aurc", "e_aurc_analytic", "accuracy")}
-    one = metrics(0.0261234, 0.49, 0.0, 0.15, 0.08, 0.66, intervals=intervals, n=14042)
-    said = "Of the paper's 490 values, 8 are inside the reproduced interval, 2 outside, 480 not run."
-    assert comparison.summary(compared(one)) == said
-    values = compared(one | {"n": 100})
+    said = "Of the paper's 490 values, 6 are inside the reproduced interval, 2 outside, 480 not run, 2 no interval."
+    assert comparison.summary(compared()) == said
+    values = compared(n=100)
     assert comparison.summary(values) == f"{said} The number of test items differs from the paper's in: ablation, mmlu."
     line = next(row for row in csv.DictReader(comparison.to_csv(values).splitlines()) if row["verdict"] != "not run")
     assert (line["published"], line["reproduced"], line["low"], line["high"]) == ("0.025", "0.0261234", "0.02", "0.03")
