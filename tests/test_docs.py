@@ -13,7 +13,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from unittest import mock
 from urllib.parse import urlsplit
@@ -84,18 +84,14 @@ def test_every_link_file_and_name_on_a_page_exists(page):
 PYTHON = [b for b in BLOCKS if b.language == "python" or not b.language and b.text.startswith(("from ", "import "))]
 
 
-def test_the_shell_or_python_can_read_every_block():
+def test_commands_stand_in_blocks_that_the_shell_or_python_can_read_and_that_are_checked_or_say_why_they_are_not_run():
     for block in PYTHON:
         compile(block.text, block.name, "exec")
     for block in SHELL:
         done = program("bash", "-n", "-c", block.text)
         assert done.returncode == 0, f"{block.name}: {done.stderr}"
-
-
-def test_commands_stand_in_blocks_that_are_checked_or_say_why_they_are_not_run():
-    marked = [block for block in SHELL if block.reason]
-    assert [block.reason for block in marked if len(block.reason.split()) < 3] == []
-    assert len(marked) <= 16, "too many blocks are not run"
+    reasons = [block.reason for block in SHELL if block.reason]
+    assert len(reasons) <= 16 and all(len(reason.split()) > 2 for reason in reasons), "too many blocks are not run"
     starts = ("snakemake ", "python -m orce", "make ", "pip install", "$ ")
     others = [block for block in BLOCKS if block not in SHELL]
     assert [one.name for one in others if any(line.startswith(starts) for line in one.text.splitlines())] == []
@@ -111,10 +107,13 @@ def test_the_side_bar_has_every_page_once():
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=lambda b: b.name)
 def test_every_command_runs(block, project, planned):
-    """The tutorial's are run as they are: test_tutorial.py."""
+    """The tutorial's are run as they are: test_tutorial.py. Words that look like files of the project or of a run are there or made."""
+    path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
     for command in commands(block.text):
         check(command, project)
-        assert not unknown_files(command, project, planned), command
+        for word in command:
+            if re.fullmatch(path, word) and not word.startswith(MADE):
+                assert any(project.glob(word)) or fnmatch.filter(planned, word.rstrip("/")), command
 
 
 @pytest.fixture(scope="module")
@@ -122,17 +121,10 @@ def planned(project) -> frozenset[str]:
     """All files that the workflow makes from the paper's configuration and from the demo's; and their folders."""
     found = set()
     for over in ((), ("--configfile", "config/demo.yaml")):
-        for name in dry_run.files(project, *over, "--", "all"):
+        for name in re.findall(r"^(\S+)\t", plan(project, "--summary", *over, "--", "all"), re.MULTILINE):
             found |= {name, *map(str, Path(name).parents)}
     assert len(found) > 500
     return frozenset(found)
-
-
-def unknown_files(words: list[str], project: Path, planned: frozenset[str]) -> list[str]:
-    """Words of a command that look like files of the project or of a run, and are neither there nor made."""
-    path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
-    files = [word for word in words if re.fullmatch(path, word) and not word.startswith(MADE)]
-    return [word for word in files if not any(project.glob(word)) and not fnmatch.filter(planned, word.rstrip("/"))]
 
 
 @pytest.mark.slow
@@ -147,16 +139,14 @@ def test_the_commands_after_the_demo_run_as_they_are_written(tiny, folder):
         code, said = dry_run.called(steps.main, one)
         assert code == 0 and "Traceback" not in said, said
     assert len(read_jsonl("judged.jsonl")) == len(read_jsonl("kept.jsonl")) == 4
-    python = [block for block in PYTHON if block.page == AFTER_THE_DEMO.name]
     with mock.patch("huggingface_hub.HfApi") as hub:
-        for block in python:
-            if block.reason or "load_judge" in block.text:
+        for block in PYTHON:
+            if block.page == AFTER_THE_DEMO.name and (block.reason or "load_judge" in block.text):
                 exec(textwrap.dedent(block.text), {})  # noqa: S102
     upload = hub.return_value.upload_folder.call_args.kwargs
     Path("uploaded").mkdir()
-    for path in Path(upload["folder_path"]).iterdir():
-        if any(fnmatch.fnmatch(path.name, pattern) for pattern in upload["allow_patterns"]):
-            shutil.copy(path, "uploaded")
+    for path in (path for pattern in upload["allow_patterns"] for path in Path(upload["folder_path"]).glob(pattern)):
+        shutil.copy(path, "uploaded")
     assert not Path("uploaded/training_log.json").exists()
     record = {"question": "What is the capital of Qatar?", "answer": "Doha"}
     read, trained = orce.load_judge("uploaded", base="results/models/smollm2"), orce.load_judge(upload["folder_path"])
@@ -165,16 +155,9 @@ def test_the_commands_after_the_demo_run_as_they_are_written(tiny, folder):
 
 def commands(text: str) -> list[list[str]]:
     """The simple commands of a shell text, as words."""
-    found = []
-    for line in re.sub(r"\\\n", " ", text).splitlines():
-        lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
-        lexer.whitespace_split = True
-        words = [*lexer, ";"]
-        while words:
-            end = next(i for i, word in enumerate(words) if re.fullmatch(r"[;&|]+", word))
-            found += [words[:end]] if end else []
-            words = words[end + 1 :]
-    return found
+    lexer = shlex.shlex(text.replace("\\\n", " ").replace("\n", "\n;"), posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    return [[*words] for ends, words in groupby(lexer, key=re.compile(r"[;&|]+").fullmatch) if not ends]
 
 
 def check(words: list[str], project: Path) -> None:
@@ -185,8 +168,16 @@ def check(words: list[str], project: Path) -> None:
         plan(project, *arguments, **variables)
     elif name == "make":
         program("make", "-n", *arguments, cwd=project, check=True)
+    elif (name, *arguments[:2]) == ("python", "-m", "orce"):
+        parser = stages.argument_parser(importlib.import_module(steps.commands()[arguments[2]]))
+        if "--help" not in arguments:
+            parser.parse_args(arguments[3:])
+    elif (name, *arguments[:2]) == ("python", "-m", "orce.runtime.lease"):
+        assert arguments[2].isdecimal() and arguments[3] == "--"
+        check(arguments[4:], project)
     elif name == "python":
-        check_python(arguments, project)
+        there = importlib.util.find_spec(arguments[1]) if arguments[0] == "-m" else (project / arguments[0]).is_file()
+        assert there, arguments
     elif name == "pip":
         files = [after for word, after in pairwise(arguments) if word == "-r"]
         assert all((project / file).exists() for file in files), files
@@ -194,24 +185,8 @@ def check(words: list[str], project: Path) -> None:
         assert re.fullmatch(SHELLS_OWN, name), f"{name}: not checked; mark the block with <!-- not run: reason -->"
 
 
-def check_python(arguments: list[str], project: Path) -> None:
-    if arguments[:2] == ["-m", "orce"]:
-        step = importlib.import_module(steps.commands()[arguments[2]])
-        parser = stages.argument_parser(step)
-        if "--help" not in arguments:
-            parser.parse_args(arguments[3:])
-    elif arguments[:2] == ["-m", "orce.runtime.lease"]:
-        assert arguments[2].isdecimal() and arguments[3] == "--"
-        check(arguments[4:], project)
-    elif arguments[0] == "-m":
-        assert importlib.util.find_spec(arguments[1]), arguments
-    else:
-        assert (project / arguments[0]).is_file(), arguments
-
-
 def test_the_model_of_the_first_page_is_made_by_its_line_and_by_the_message_where_it_is_missing(folder, project):
-    commands = [line for block in SHELL if block.page == "README.md" for line in block.text.splitlines()]
-    (line,) = (line for line in commands if "results/models" in line)
+    (line,) = re.findall(r"^snakemake .*results/models.*", (ROOT / "README.md").read_text(), re.MULTILINE)
     write_jsonl("q.jsonl", [{"question": "Where is Rome?"}])
     measure = ["measure", "q.jsonl", "--model", "results/models/smollm2", "--out", "o.csv"]
     code, said = dry_run.called(steps.main, measure)
@@ -225,9 +200,7 @@ def test_the_model_of_the_first_page_is_made_by_its_line_and_by_the_message_wher
 def test_the_readme_shows_a_table_of_the_demo():
     """It is written by `make images`, after a run, from what `make demo` prints at its end."""
     made = runpy.run_path(str(ROOT / "docs" / "readme.py"))
-    page = made["PAGE"].read_text()
-    (shown,) = (text for _, text, _ in made["BLOCK"].findall(page))
-    title, head, *rows, legend = shown.splitlines()
+    title, head, *rows, legend = made["BLOCK"].search(made["PAGE"].read_text())[2].splitlines()
     assert title == "arithmetic, smollm2, 100 test questions; confidence LLMs read by the mean"
     assert head == screen.LINE.format("", *screen.SO_FAR, "unread").rstrip()
     methods = ["vanilla", "consistency", "topk", "cot", "conftuner", "sft", "orce"]
@@ -238,23 +211,19 @@ def test_the_readme_shows_a_table_of_the_demo():
 @pytest.mark.slow
 def test_the_commands_of_the_decision_table_run(tiny, folder):
     """On given answers, as a model of random weights has no right one."""
-    for name, first in ("Q", 0), ("F", 40):
-        rows = []
-        for i in range(first, first + 40):
-            answers = [f"Town {i + i % 3}", "Town 4"]
-            rows.append({"question": f"Where is {i}?", "reference": f"Town {i}", "answers": answers})
-        write_jsonl(f"{name}.jsonl", rows)
+    rows = [{"question": f"Where is {i}?", "reference": f"Town {i}"} for i in range(80)]
+    rows = [row | {"answers": [f"Town {i + i % 3}", "Town 4"]} for i, row in enumerate(rows)]
+    write_jsonl("Q.jsonl", rows[:40])
+    write_jsonl("F.jsonl", rows[40:])
     cells = [token.content for token in pages.inline(ROOT / "docs" / "which.md", "code_inline")]
-    typed = [cell for cell in cells if cell.startswith("orce ") and " --" in cell]
-    assert len(typed) >= 8
     here = {"M": tiny, "J": tiny, "Q": "Q.jsonl", "F": "F.jsonl", "O": "O.jsonl"}
-    for cell in typed:
-        words = [here.get(word, word) for word in shlex.split(cell)[1:]]
+    typed = [[here.get(word, word) for word in shlex.split(cell)] for cell in cells if re.match("orce .* --", cell)]
+    assert len(typed) >= 8
+    for words in typed:
         if "--judge" in words:  # which a run trains
-            step = importlib.import_module(steps.commands()[words[0]])
-            stages.argument_parser(step).parse_args(words[1:])
+            check(["python", "-m", *words], folder)
             continue
-        assert steps.main([*words, "--device", "cpu"]) == 0, cell
+        assert steps.main([*words[1:], "--device", "cpu"]) == 0, words
         assert len(read_jsonl("O.jsonl")) == 40
         Path("O.jsonl").unlink()
 
@@ -262,22 +231,22 @@ def test_the_commands_of_the_decision_table_run(tiny, folder):
 TARGET = "results/mmlu/llama3-8b/orce/metrics.json"
 
 
+CHANGED = ("--cores", "1", "--configfile", "mine.yaml", "--", TARGET)
+
+
 @pytest.fixture(scope="module")
-def archive(tmp_path_factory) -> Path:
-    """A cell as it comes out of an archive: its files are there, Snakemake's records are not."""
+def recorded(tmp_path_factory) -> Path:
+    """A cell as it comes out of an archive, where no setting is looked at, and after the command that records it.
+
+    For dry runs only: they change nothing.
+    """
     folder = pages.copy_of_the_project(tmp_path_factory.mktemp("cell"))
     for listed in re.findall(r"Missing output files: ([^;\n]+)", plan(folder, "--cores", "1", "--", TARGET)):
         for name in listed.split(", "):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text("{}")
     (folder / "mine.yaml").write_text("dpo: {beta: 0.3}")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def recorded(archive, tmp_path_factory) -> Path:
-    """The cell with Snakemake's records of it, for dry runs only: they change nothing."""
-    folder = shutil.copytree(archive, tmp_path_factory.mktemp("recorded") / "project", symlinks=True)
+    assert "Nothing to be done" in plan(folder, *CHANGED)
     snakemake = Path(sys.executable).with_name("snakemake")
     program(snakemake, "--cores", "1", "--touch", "-F", "--", TARGET, cwd=folder, check=True)
     return folder
@@ -292,11 +261,9 @@ def plan(folder, *arguments, **environment) -> str:
 
 
 @pytest.mark.slow
-def test_an_unpacked_archive_after_one_command_and_a_copy_run_what_a_changed_setting_concerns(archive, recorded):
-    changed = ("--cores", "1", "--configfile", "mine.yaml", "--", TARGET)
-    assert "Nothing to be done" in plan(archive, *changed)
+def test_an_unpacked_archive_after_one_command_and_a_copy_run_what_a_changed_setting_concerns(recorded):
     assert "Nothing to be done" in plan(recorded, "--cores", "1", "--", TARGET)
-    text = plan(recorded, *changed)
+    text = plan(recorded, *CHANGED)
     concerned = {"dpo": 3, "candidates": 2, "pairs": 2, "state": 1, "evaluate": 1}
     assert job_counts(text) == concerned and "Params have changed since last execution" in text
     copied = ("--cores", "1", "--directory", "runs/beta03", "--configfile", "config.yaml", "mine.yaml", "--", TARGET)
