@@ -28,7 +28,7 @@ from orce.settings.schema import Config, Split
 from orce.settings.stage import Model, Source
 from orce.stages import sample
 from orce.stages.prompts import PromptsSettings as Prompts
-from orce.stages.prompts import draw_split, split_slices
+from orce.stages.prompts import draw_split
 from orce.tasks.examples import find_overlaps
 
 pytestmark = pytest.mark.usefixtures("folder")
@@ -65,6 +65,10 @@ def prompts_of(config: Config, name: str, split: str = "test") -> tuple[int, str
     return code, said, files.read_jsonl(made) if code == 0 else []
 
 
+def right_of(example: dict) -> str:
+    return example["choices"]["ABCDEF".index(example["reference"])] if example["choices"] else example["reference"]
+
+
 def qa(equality, *reference):
     asked = {"id": "1", "question": "?", "context": None, "choices": None}
     return asked | {"reference": [*reference], "equality": equality}
@@ -79,15 +83,6 @@ def test_answers_are_right_or_agree_by_the_equality_of_their_data_set(equality, 
         assert (task.key(answer, example) == task.key(reference, example)) is right
 
 
-@pytest.mark.parametrize(("task", "more", "row", "message"), cases("fields"))
-def test_a_field_that_is_not_there_or_a_table_that_is_none_is_one_line(task, more, row, message):
-    """A text is a file of CSV, and else a row or rows are one of JSON lines."""
-    written(Path("test.csv" if isinstance(row, str) else "test.jsonl"), [row] if isinstance(row, dict) else row)
-    fields = {"question": "q", "answer": "a"} | more.pop("fields", {})
-    with pytest.raises(BadInput, match=message):
-        tasks.get(task).load({"path": ".", "fields": fields} | more, "test")
-
-
 @pytest.mark.parametrize(("message", "mine"), cases("bad_datasets"))
 def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(message, mine):
     given = {"source": {"path": "t.jsonl"}, "splits": {"test": {"from": "test"}}} | explained(mine)
@@ -96,7 +91,7 @@ def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(messag
         configured(given)
 
 
-def test_splits_of_one_source_share_nothing_and_leave_nothing_and_keep_its_order():
+def test_splits_of_one_source_share_nothing_leave_nothing_keep_its_order_and_round_a_share_down():
     written(Path("all.jsonl"), [{"q": f"{i}?", "a": str(i), "id": str(i)} for i in range(20)])
     source = {"path": ".", "fields": {"question": "q", "answer": "a", "id": "id"}}
     sizes = {"sft": "1/3", "rl": 5, "test": None}
@@ -113,12 +108,7 @@ def test_splits_of_one_source_share_nothing_and_leave_nothing_and_keep_its_order
     assert parts == drawn(0) != drawn(1)
 
 
-def test_a_seed_is_that_of_all_its_names_and_a_share_is_rounded_down():
-    def part(size, n):
-        return split_slices({"sft": Split(origin="train", size=size)}, "train", n)["sft"].stop
-
-    assert [part("1/3", n) for n in (3, 4, 5, 6)] == [1, 1, 1, 2]
-    assert part("2/3", 5) == 3
+def test_a_seed_is_that_of_all_its_names():
     named = [("ab", "c"), ("a", "bc"), ("abc",), ("c", "ab"), ()]
     assert len({seed_of(base, *names) for base in (1, 11) for names in named}) == 10
     assert seed_of(1, "1") != seed_of(11)
@@ -174,49 +164,23 @@ def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_
             task.prompt(here, shots)
 
 
-PASSAGE = (
-    "Every editor of the journal reads each submission twice, once for its argument and once for its style, and the "
-    "board meets on the first Monday of the month to decide which of the submissions will be sent out for review."
-)
+@pytest.mark.parametrize(("task", "one", "other", "kind", "contained"), cases("overlaps"))
+def test_passages_overlap_by_words_short_texts_by_every_sign_and_twins_ask_the_same(task, one, other, kind, contained):
+    """one and other: a question, and its passage and options if it has them."""
+    module = task and tasks.get({"arithmetic": ARITHMETIC, "worldfacts": WORLDFACTS}[task])
+    splits = ("train", "validation", "test") if module else ()
+    known = {example["question"]: example for split in splits for example in module.load({}, split)}
 
+    def item(question, context=None, choices=None):
+        asked = {"id": question, "question": question, "context": context, "choices": choices, "reference": "A"}
+        return known.get(question, asked)
 
-def item(id, question, context=None, choices=None):
-    return {"id": id, "question": question, "context": context, "choices": choices, "reference": "A"}
-
-
-OPTIONS = ["one thing", "another"]
-OTHER = "The museum opens at nine, and its guides speak three languages, though not at weekends."
-
-
-@pytest.mark.parametrize(("one", "other", "kind", "contained"), [
-    (("Which?", PASSAGE, OPTIONS), ("which", PASSAGE.upper(), OPTIONS[::-1]), "exact", (1, 1)),
-    (("Which?", PASSAGE.replace("Monday", "Friday")), ("Which?", PASSAGE), "near", (0.8, 0.99)),
-    (("", PASSAGE + " It has done so since it was founded."), ("", PASSAGE), "near", (0.8, 1)),
-    (("Which?", OTHER), ("Which?", PASSAGE), None, None),
-    (("What is 3 * 4?",), ("What is 3 + 4?",), None, None),
-    (("What is the capital of Peru?",), ("What is the capital of Chile?",), None, None),
-])  # fmt: skip
-def test_passages_are_compared_by_words_and_short_texts_by_every_sign(one, other, kind, contained):
-    found = find_overlaps([item("t", *one)], [item("e", *other)])
-    named = [(match.train, match.test, match.kind) for match in found]
-    assert named == ([("t", "e", kind)] if kind else [])
+    train, test = item(*one), item(*other)
+    found = find_overlaps([train], [test], task=module)
+    assert [(match.train, match.test, match.kind) for match in found] == (
+        [(train["id"], test["id"], kind)] if kind else []
+    )
     assert all(contained[0] <= match.containment <= contained[1] for match in found)
-
-
-@pytest.mark.parametrize(("task", "one", "other", "same"), [
-    (ARITHMETIC, "What is 3 + 5?", "What is 5 + 3?", True),
-    (ARITHMETIC, "What is 8 - 3?", "What is 3 + 5?", True),
-    (ARITHMETIC, "What is 3 * 5?", "What is 5 * 3?", True),
-    (ARITHMETIC, "What is 3 * 5?", "What is 3 + 5?", False),
-    (WORLDFACTS, "What is the capital of Peru?", "Which country has the capital Lima?", True),
-    (WORLDFACTS, "What is the capital of Peru?", "Which continent is Peru in?", False),
-])  # fmt: skip
-def test_twins_ask_the_same(task, one, other, same):
-    module = tasks.get(task)
-    every = [example for split in ("train", "validation", "test") for example in module.load({}, split)]
-    known = {example["question"]: example for example in every}
-    found = find_overlaps([known.get(one) or item(one, one)], [known.get(other) or item(other, other)], task=module)
-    assert [match.kind for match in found] == (["twin"] if same else [])
 
 
 def test_overlap_with_test_sets_is_removed_by_the_workflow_and_the_splits_take_what_is_left(folder):
@@ -272,11 +236,8 @@ def test_rows_as_published_give_their_question_options_and_right_answer(name):
     task = tasks.get(shipped(name).datasets[name].task)
     for row, example, right in zip(READY[name]["rows"], examples, READY[name]["right"], strict=True):
         assert example["question"].startswith(row[READY[name]["asked"]])
-        if example["choices"] is None:
-            assert example["reference"] == right
-        else:
-            assert set(example["choices"]) == {*READY[name]["shown"], right}
-            assert example["choices"]["ABCDE".index(example["reference"])] == right
+        assert right_of(example) == right
+        assert example["choices"] is None or {*example["choices"]} == {*READY[name]["shown"], right}
         answer = example["reference"] if example["choices"] else right[0]
         assert task.score(task.extract(answer, example), example) == {"correct": True, "f1": None}
     if name in ("squad", "boolq"):
@@ -338,10 +299,6 @@ def said_of(mine: dict, content: str) -> tuple[int, str, list[dict]]:
     return prompts_of(configured(mine), "mine")
 
 
-def right_of(example: dict) -> str:
-    return example["choices"]["ABCDEF".index(example["reference"])] if example["choices"] else example["reference"]
-
-
 ACCEPTED = {
     one["name"]: (dataset(**one["mine"]), one["content"], one["right"]) for one in cases("labels") if "right" in one
 }
@@ -374,7 +331,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused():
         configuration.rows(configured(dataset("t.parquet", task="qa", fields={"question": "q", "answer": "a"})))
 
 
-def test_the_log_tells_the_first_right_answer_in_words_and_counts_questions_that_stand_twice():
+def test_the_log_tells_the_first_right_answer_in_words_and_counts_questions_that_stand_twice_and_empty_options():
     """A file with a line for each accepted answer would call most right answers wrong."""
     said = said_of(*ACCEPTED["big-bench's target_scores, options given"][:2])[1]
     assert said == '[prompts mine] test: the right answer to "Was Jean Valjean imprisoned due to hunger?" is "A. Yes"\n'
@@ -387,9 +344,6 @@ def test_the_log_tells_the_first_right_answer_in_words_and_counts_questions_that
     said = said_of(mine, '{"q": "Who?", "a": "x"}\n{"q": "Who? ", "a": "y"}\n')[1]
     another = "1 of them with another right answer, as 'test-0' and 'test-1'"
     assert said.endswith(f"[prompts mine] test: 1 of 2 questions repeat an earlier one, {another}\n")
-
-
-def test_empty_options_are_counted_in_the_log():
     mine = {"task": "mmlu", "source": {"path": "x_test.csv"}, "splits": {"test": {"from": "test"}}}
     said = said_of(mine, "q?,a,b,c,,D\nq2?,a,b,,d,D\nq3?,a,b,c,d,D\n")[1]
     assert "2 of 3 questions have an empty option, the right one of 1 of them, as 'x-test-0'" in said
