@@ -1,6 +1,5 @@
 """Grading by a model: what it is asked, what its replies count for, which samples mean the same, and what a run makes of it."""
 
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -9,22 +8,19 @@ import dry_run
 import msgspec
 import pytest
 import yaml
-from conftest import ROOT, cases, own_config, prompts_words, typed
+from conftest import ROOT, cases, own_config, typed
 from test_any_data import written
 from test_apis import Api, choice
 
 from orce import stages, tasks
-from orce.__main__ import main
 from orce.apps.planned import commands
 from orce.artefacts import files, store
 from orce.artefacts.records import Sample
 from orce.config import check as configuration
-from orce.config import picking
 from orce.errors import BadInput
 from orce.given import records as given_records
 from orce.given.grading import grade_form
 from orce.settings.load import merge
-from orce.settings.stage import to_argument
 from orce.stages import likelihoods, state
 
 pytestmark = pytest.mark.usefixtures("folder", "direct")
@@ -86,6 +82,7 @@ def record(i: int, **more) -> dict:
 def config_of(server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> dict:
     """A configuration of given answers to n questions, graded by a model on a server."""
     written(Path("samples.jsonl"), [record(i) for i in range(n)])
+    Path("weights").mkdir(exist_ok=True)
     fields = {"id": "qid", "question": "question", "answer": "reference"}
     spec = {"task": "qa", "source": {"path": "samples.jsonl"}, "grading": mode, "fields": fields}
     models = {
@@ -100,33 +97,9 @@ def config_of(server="http://127.0.0.1:9/v1", n=6, mode="grader", **grading) -> 
     )  # fmt: skip
 
 
-def imported(config: dict):
-    """The configuration as it is checked, whose questions and given answers are in their files."""
-    checked = configuration.check(config)
-    asked = picking.with_contents(stages.pick_settings("prompts", checked, "towns"))
-    assert main(prompts_words(asked, FROZEN)) == 0
-    assert step("import_answers", checked, "ungraded-samples") == 0
-    return checked
-
-
-def step(stage: str, config, made: str, *words: str) -> int:
-    """The exit code of a stage with the settings that its rule gives it."""
-    chosen = picking.with_contents(stages.pick_settings(stage, config, "towns", "api"))
-    named = ["--settings", to_argument(chosen), "--prompts", f"test={FROZEN}"]
-    out = ["--out", f"{CELL}/{made}.jsonl", "--manifest", f"{CELL}/{made}.manifest.json"]
-    return main([stage.replace("_", "-"), *named, *words, *out])
-
-
-def grade(config) -> int:
-    """The exit code of grading answers that are imported."""
-    names = ["verdicts", "disagreements", *(["meanings"] if picking.groups_meanings(config) else [])]
-    paths = [word for name in names for word in (f"--{name}", f"{CELL}/{name}.jsonl")]
-    return step("grade", config, "samples", "--samples", f"{CELL}/ungraded-samples.jsonl", *paths)
-
-
 def graded(config: dict) -> tuple[list[dict], dict]:
-    """(records, the manifest's `grading`) after the grade step."""
-    assert grade(imported(config)) == 0
+    """(records, the manifest's `grading`) of the data set, as a run makes them."""
+    dry_run.make(Path(), config, f"{CELL}/samples.jsonl")
     return lines("samples"), store.manifest_facts(CELL / "samples.jsonl")["grading"]
 
 
@@ -147,7 +120,6 @@ def test_a_reply_is_one_of_the_two_words_of_the_template_or_unread(words, reply,
 @pytest.mark.parametrize(("text", "line"), cases("wrong_templates"))
 def test_a_template_that_cannot_ask_is_refused_before_the_run(text, line):
     Path("mine.j2").write_text(text)
-    Path("weights").mkdir()
     config = config_of(prompt="mine.j2")
     configuration.check(config)
     with pytest.raises(BadInput, match=line) as raised:
@@ -195,7 +167,9 @@ def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd):
         rows = [{"id": f"q{i}", "answers": record(i)["answers"], "correct": EXACT} for i in range(3)]
         written(Path("own.jsonl"), rows)
         config["models"]["api"]["answers"] = {"path": "own.jsonl"}
-        assert grade(imported(config)) == 2 and "'q0' has no reference" in capfd.readouterr().err
+        with pytest.raises(AssertionError, match="stage='grade'"):
+            graded(config)
+        assert "'q0' has no reference" in capfd.readouterr().err
         config["grading"] |= {"group": "grader", "grades": False}
         records, counts = graded(config)
     assert all(compared(text) for text in grader.asked())
@@ -203,29 +177,32 @@ def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd):
     assert [one["correct"] for one in records] == [EXACT] * 3 and counts == {"disagreements": 0}
 
 
-def test_a_grader_that_stops_goes_on_after_its_last_chunk_and_ends_with_the_same_bytes(monkeypatch):
-    speed = {"answers": {"chunk": 8, "concurrency": 2, "max_retries": 0}}
-    monkeypatch.setenv("ORCE_SPEED", json.dumps(speed))
+def test_a_grader_that_stops_goes_on_after_its_last_chunk_and_ends_with_the_same_bytes():
     results = [CELL / f"{name}.jsonl" for name in ("samples", "verdicts", "disagreements", "meanings")]
 
     with Grader() as grader:
-        config = imported(config_of(grader.address, group="grader"))
+        config = config_of(grader.address, group="grader")
+        config["answers"]["chunk"], config["engine"] = 8, config["engine"] | {"concurrency": 2, "max_retries": 0}
         ready = grader.reply
 
         def stopping(body, headers):
             return ready(body, headers) if len(grader.bodies) <= 20 else (400, {})
 
         grader.reply = stopping
-        assert grade(config) == 2 and not results[0].exists()
+        with pytest.raises(AssertionError, match="stage='grade'"):
+            graded(config)
+        assert not results[0].exists()
         finished = {*grader.asked()[:16]}  # two chunks
         grader.bodies.clear()
         grader.reply = ready
-        assert grade(config) == 0 and not finished & {*grader.asked()}
+        graded(config)
+        assert not finished & {*grader.asked()}
         resumed = [path.read_bytes() for path in results]
         for path in results:
             path.unlink()
         shutil.rmtree(CELL / ".partial")
-        assert grade(config) == 0 and finished < {*grader.asked()}
+        graded(config)
+        assert finished < {*grader.asked()}
     assert [path.read_bytes() for path in results] == resumed
 
 
@@ -276,9 +253,7 @@ def test_answers_that_do_not_agree_in_both_orders_differ_and_one_joins_the_first
 def nli_model(tiny: str, towards_entailment: float = 0.0) -> str:
     """Folder of a tiny NLI model with random weights and a bias."""
     import torch
-    from transformers import AutoTokenizer
-    from transformers.models.bert.configuration_bert import BertConfig
-    from transformers.models.bert.modeling_bert import BertForSequenceClassification
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
 
     tokenizer = AutoTokenizer.from_pretrained(tiny)
     torch.manual_seed(3)
@@ -306,8 +281,7 @@ def test_an_nli_model_that_is_named_by_its_folder_groups_the_samples(tiny, bias,
 
 @pytest.mark.slow
 def test_an_nli_models_labels_do_not_depend_on_the_batch_and_one_without_entailment_is_refused(tiny):
-    from transformers import AutoConfig
-    from transformers.models.auto.modeling_auto import AutoModelForSequenceClassification
+    from transformers import AutoConfig, AutoModelForSequenceClassification
 
     from orce.llm import reading
     from orce.settings.stage import Encoder, Source
@@ -339,7 +313,6 @@ def test_samples_are_made_by_the_grader_alone_where_a_dataset_is_graded_and_else
         expected[f"results/exact/{model}/samples.jsonl"] = made_by
         expected[f"results/towns/{model}/ungraded-samples.jsonl"] = made_by
         expected[f"results/towns/{model}/samples.jsonl"] = "grade"
-    Path("weights").mkdir()
     Path("config.yaml").write_text(yaml.safe_dump(config))
     code, said = dry_run.snakemake(Path(), "--snakefile", ROOT / "Snakefile", "--cores", "1", "-p", *expected)
     assert code == 0, said
@@ -347,7 +320,6 @@ def test_samples_are_made_by_the_grader_alone_where_a_dataset_is_graded_and_else
 
 
 def test_the_confidences_of_a_run_are_of_graded_answers_and_of_their_meanings():
-    Path("weights").mkdir()
     rows = {"consistency": 0.6, "agreement": 0.6, "num_sets": 0.5, "semantic_entropy": 0.41}
     with Grader() as grader:
         config = config_of(grader.address, group="grader")
@@ -364,23 +336,21 @@ def test_the_confidences_of_a_run_are_of_graded_answers_and_of_their_meanings():
     assert kappas == ["0.6"] * 6
 
 
-@pytest.mark.parametrize(("reads", "flags", "shown"), [
-    ("reasoning", ["--reasoning"], "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome"),
-    ("answer", [], "Proposed answer: Rome"),
+@pytest.mark.parametrize(("reads", "shown"), [
+    ("reasoning", "Reasoning: Let me think about Rome.\nAnswer: Rome\n\nProposed answer: Rome"),
+    ("answer", "Proposed answer: Rome"),
 ])  # fmt: skip
-def test_the_confidence_llm_is_taught_on_what_it_reads(reads, flags, shown):
+def test_the_confidence_llm_is_taught_on_what_it_reads(reads, shown):
     """The reasoning only where the data set asks for it."""
     config = config_of(mode="exact")
     config["datasets"]["towns"]["judge_reads"] = reads
     replies = [f"Let me think about {town}.\nAnswer: {town}" for town in TOWNS]
     rows = [record(i, answers=[reply, "I cannot say."], greedy=reply) for i, reply in enumerate(replies)]
     written(Path("samples.jsonl"), rows)
-    checked = imported(config)
-    samples, task = str(CELL / "ungraded-samples.jsonl"), tasks.get("qa")
-    assert main(["surrogate", "--samples", samples, "--seed", "1", *flags, "--out", "surrogate.csv"]) == 0
-    taught = stages.read_realised(task, Path("surrogate.csv"), {"test": FROZEN})
-    items = [(example, one.greedy) for example, one in stages.read_tested(FROZEN, samples)]
-    settings = stages.pick_settings("state", checked, "towns", "api", "vanilla")
+    dry_run.make(Path(), config, f"{CELL}/surrogate.csv")
+    taught = stages.read_realised(tasks.get("qa"), CELL / "surrogate.csv", {"test": FROZEN})
+    items = [(example, one.greedy) for example, one in stages.read_tested(FROZEN, str(CELL / "samples.jsonl"))]
+    settings = stages.pick_settings("state", configuration.check(config), "towns", "api", "vanilla")
     read = [turn["content"] for (turn, *_) in state.judge_prompts(items, settings)]
     assert read == [pair.prompt[0]["content"] for pair in taught]
     assert shown in read[1] and ("think" in read[1]) == (reads == "reasoning")
