@@ -37,9 +37,6 @@ def looking(folder):
     shutil.copytree(ROOT / "tests/data/looking", "looking")
 
 
-# The rows
-
-
 KNOWN = methods.known()
 OWN = ["looking/watching.py", "looking/choosing.py"]
 OF_SAMPLES = [*sorted(name for name, method in KNOWN.items() if method.compares), *OWN, "both"]
@@ -65,9 +62,6 @@ def test_no_row_is_left_out_here():
 
 def settings(rows: list[str]) -> dict[str, dict]:
     return {name: SETTINGS[name] for name in rows if name in SETTINGS}
-
-
-# Questions, their answers and labels
 
 
 @dataclass(frozen=True)
@@ -120,12 +114,11 @@ def labellings(kind: Kind) -> Ways:
     ways: Ways = {ABSENT: [{}] * N}
     for way, named in zip(REFERENCES, (references, references[1:] + references[:1], replaced), strict=True):
         ways[way] = [{"reference": one[0] if kind.task == "choice" else one} for one in named]
+        if kind.task == LOOKING:
+            ways[way] = [label | {"accepted": label["reference"]} for label in ways[way]]
     ways["judged"] = [{"correct": kind.right(i)} for i in range(N)]
     ways["judged otherwise"] = [{"correct": [not each for each in kind.right(i)]} for i in range(N)]
     return ways
-
-
-# The doors
 
 
 @dataclass(frozen=True)
@@ -174,8 +167,8 @@ def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model) -> d
         lines = [kind.question(i) | label for i, label in enumerate(labels)]
         spec = {"task": kind.task, "source": {"path": f"{name}.jsonl"}, "splits": {"test": {"from": "test"}}}
         if kind.task == LOOKING:
-            whole = {"context": None, "choices": None, "reference": []}
-            lines = [whole | line | {"accepted": line.get("reference", [])} for line in lines]
+            whole = {"context": None, "choices": None, "reference": [], "accepted": []}
+            lines = [whole | line for line in lines]
         else:
             spec["fields"] = {key: column for key, column in columns.items() if column in lines[0]}
             spec |= {key: value for key, value in kind.more.items() if key == "equality"}
@@ -193,9 +186,6 @@ def by_configuration(kind: Kind, ways: Ways, rows: list[str], model: Model) -> d
     for (way, row), path in made.items():
         said[way][row] = [(line["answer"], line["confidence"]) for line in files.read_jsonl(path)]
     return said
-
-
-# The promise
 
 
 def changed(door: str, name: str, rows: list[str], model: Model, judged=True) -> list:
@@ -267,13 +257,9 @@ def known(kind: Kind) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", quick(KINDS, "contains"))
-def test_samples_that_a_model_groups_have_the_same_confidences(name, direct):
+def test_samples_that_a_model_groups_and_what_is_fitted_on_other_questions_have_the_same_confidences(name, direct):
     with server(KINDS[name]) as api:
         assert changed("python", name, OF_SAMPLES, Model(options={"group_by": api.address, "server_model": "m"})) == []
-
-
-@pytest.mark.parametrize("name", quick(KINDS, "contains"))
-def test_what_is_fitted_on_other_questions_does_not_depend_on_the_labels_of_the_test(name):
     assert changed("python", name, CALIBRATED, Model(options={"fit": known(KINDS[name])})) == []
 
 
@@ -302,9 +288,6 @@ def test_a_trained_judge_and_probes_do_not_depend_on_the_labels_of_the_test(name
     assert changed("python", name, PROBES, fitted) == []
 
 
-# What follows from it
-
-
 def test_a_users_key_that_asks_for_the_reference_is_named_in_one_line(capsys):
     wanting = Path(LOOKING).read_text().replace('example.get("accepted", [])', 'example["reference"]')
     Path(LOOKING).write_text(wanting)
@@ -313,14 +296,6 @@ def test_a_users_key_that_asks_for_the_reference_is_named_in_one_line(capsys):
     assert main(["measure", "q.jsonl", "--methods", "agreement", "--task", LOOKING, "--out", "o.jsonl"]) == 2
     (line,) = [line for line in capsys.readouterr().err.splitlines() if LOOKING in line]
     assert f"{LOOKING} key(), line 35: raised KeyError: 'reference' for question 'q" in line
-
-
-def test_a_users_key_does_not_see_a_label_under_a_key_of_its_own():
-    """Three answers differ as texts; with the accepted name seen, two of them would be one."""
-    asked = {"id": "q", "question": "Where?", "reference": "Lima", "answers": ["It is Lima", "Lima!", "Quito"]}
-    for accepted in ([], ["Lima"]):
-        (one,) = orce.confidence(None, [asked | {"accepted": accepted}], ["agreement"], task=LOOKING).records
-        assert one["confidence"] == {"agreement": pytest.approx(1 / 3)}
 
 
 def test_a_worked_example_does_not_answer_its_own_question():
