@@ -230,7 +230,7 @@ def frozen_rows(name, rows, kind="parquet") -> tuple[int, str, list[dict]]:
 
 
 @pytest.mark.parametrize("name", READY)
-def test_rows_as_published_give_their_question_options_and_right_answer(name):
+def test_rows_as_published_give_their_question_shuffled_options_and_right_answer(name):
     code, _, examples = frozen_rows(name, READY[name]["rows"])
     assert code == 0 and len(examples) == 3
     task = tasks.get(shipped(name).datasets[name].task)
@@ -243,17 +243,12 @@ def test_rows_as_published_give_their_question_options_and_right_answer(name):
     if name in ("squad", "boolq"):
         contexts = [row.get("context", row.get("passage")) for row in READY[name]["rows"]]
         assert [one["context"] for one in examples] == contexts
+    if name in ("gpqa", "sciq", "truthfulqa"):  # whose right options are published first
+        more = [row | {"Record ID": str(i)} for i, row in enumerate(READY[name]["rows"] * 5)]
+        shuffled = frozen_rows(name, more)[2]
+        assert len({one["reference"] for one in shuffled}) > 1 and frozen_rows(name, more)[2] == shuffled
     if name == "winogrande":  # what is asked stands between the text and the options
         assert examples[0]["question"].endswith("too small.\nWhich option fills the blank (_)?")
-
-
-@pytest.mark.parametrize("name", ["gpqa", "sciq", "truthfulqa"])
-def test_options_that_are_published_right_one_first_are_shuffled(name):
-    rows = READY[name]["rows"] * 5
-    rows = [row | {"Record ID": str(i)} for i, row in enumerate(rows)] if name == "gpqa" else rows
-    *_, examples = frozen_rows(name, rows)
-    assert len({example["reference"] for example in examples}) > 1
-    assert frozen_rows(name, rows)[2] == examples
 
 
 @pytest.mark.parametrize(("name", "wrong", "message"), cases("wrong_labels"))
@@ -349,15 +344,14 @@ def test_the_log_tells_the_first_right_answer_in_words_and_counts_questions_that
     assert "2 of 3 questions have an empty option, the right one of 1 of them, as 'x-test-0'" in said
 
 
-def test_a_dry_run_refuses_labels_that_could_mean_the_opposite_and_a_key_that_stands_twice(folder):
+def test_a_dry_run_refuses_labels_that_could_mean_the_opposite_and_a_key_that_stands_twice(project):
     mine = dataset(**REFUSED[0]["mine"])
-    (folder / "data").mkdir()
+    (project / "data").mkdir()
     Path(mine["source"]["path"]).write_text(REFUSED[0]["content"])
-    (folder / "config.yaml").write_text((ROOT / "config.yaml").read_text())
     for text, message in (
         (yaml.safe_dump({"datasets": {"mine": mine}}), "mine.yaml: datasets.mine: data/t.jsonl, line 1: 'target_scores.Yes' is 1, and"),
         ("sft: {epochs: 2,\n  epochs: 3}\n", "mine.yaml, line 2: not valid YAML: the key 'epochs' stands in line 1 already"),
     ):  # fmt: skip
-        (folder / "mine.yaml").write_text(text)
-        code, said = dry_run.snakemake(folder, "--snakefile", ROOT / "Snakefile", "--configfile", "mine.yaml")
+        (project / "mine.yaml").write_text(text)
+        code, said = dry_run.snakemake(project, "--snakefile", ROOT / "Snakefile", "--configfile", "mine.yaml")
         assert code != 0 and message in said

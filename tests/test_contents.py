@@ -5,8 +5,6 @@ deleted} before one of its readers, and flipped before each of the others. The c
 same step passes.
 """
 
-import contextlib
-import io
 import json
 import re
 import shlex
@@ -20,6 +18,7 @@ import finished_run
 import pytest
 import small_matrix
 from conftest import ARITHMETIC, cases, own_config, program
+from dry_run import called
 from finished_run import CELL
 
 from orce.__main__ import main
@@ -70,19 +69,12 @@ def damage(path, kind: str) -> None:
         path.write_bytes(change(data))
 
 
-def call(words: list[str]) -> tuple[int, list[str]]:
-    """Exit code and the lines on standard error of a step."""
-    said = io.StringIO()
-    with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
-        code = main(words)
-    return code, said.getvalue().splitlines()
-
-
 def refused(words: list[str], path) -> str:
     """The one line that a step says of a file, as its last."""
-    code, said = call(words)
-    assert code == 2 and [line for line in said if str(path) in line] == said[-1:], said
-    return said[-1]
+    code, said = called(main, words)
+    *_, last = said.splitlines()
+    assert code == 2 and [line for line in said.splitlines() if str(path) in line] == [last], said
+    return last
 
 
 def make(words: list[str]) -> int:
@@ -94,7 +86,7 @@ def make(words: list[str]) -> int:
     elif words[0] == "sample":
         finished_run.write_samples(out, [word for word in words if "/prompts/" in word])
     else:
-        code, said = call(words)
+        code, said = called(main, words)
         assert code == 0, said
     return 0
 
@@ -152,12 +144,9 @@ def steps(whole, tmp_path, monkeypatch):
 def test_damage_is_named_in_one_line_and_removed_by_what_it_says(steps, case, kind, reader):
     path = case["file"]
     damage(path, kind)
-    code, said = call(steps[reader])
-    cure = re.search(r"; to make it again: (rm .*), then the same snakemake command$", said[-1] if said else "")
-    if kind == "deleted":  # a missing input is the step's own error, and Snakemake makes it
-        assert code == 2 and path in said[-1], said
-    else:
-        assert code == 2 and cure and [line for line in said if path in line] == said[-1:], said
+    last = refused(steps[reader], path)
+    cure = re.search(r"; to make it again: (rm .*), then the same snakemake command$", last)
+    assert cure or kind == "deleted", last  # a missing input is the step's own error, and Snakemake makes it
     if cure:
         assert shlex.split(cure[1])[1] in (path, str(Path(path).with_name("manifest.json")))
         subprocess.run(cure[1], shell=True, check=True)
@@ -214,8 +203,8 @@ def test_shards_of_two_settings_are_not_joined(steps):
     place = words.index("--settings") + 1
     settings = json.dumps(json.loads(words[place]) | {"seed": 2})
     make([*words[:place], settings, *words[place + 1 :]])
-    code, said = call(steps["gather candidates.jsonl"])
-    assert code == 2 and "1/candidates.jsonl: was made with other settings than" in said[-1]
+    told = refused(steps["gather candidates.jsonl"], "shards/1/candidates.jsonl")
+    assert "1/candidates.jsonl: was made with other settings than" in told
 
 
 @pytest.mark.parametrize(("step", "kind"), [*((STATED, kind) for kind in DAMAGE), (SAMPLED, "flipped")])
@@ -225,9 +214,9 @@ def test_damaged_chunks_are_made_again(steps, step, kind):
     before = out.read_bytes()
     out.unlink()
     damage(min((out.parent / ".partial").glob(f"{out.name}.*/*.jsonl")), kind)
-    code, said = call(steps[step])
+    code, said = called(main, steps[step])
     assert code == 0 and out.read_bytes() == before
-    assert any("done again" in line for line in said) or kind == "deleted", said
+    assert "done again" in said or kind == "deleted", said
 
 
 @pytest.mark.parametrize("kind", DAMAGE)
@@ -253,16 +242,17 @@ def test_a_training_goes_on_without_a_damaged_checkpoint(steps, name, kind):
 
     again = [word.replace(f"{WARM}/", f"{CELL}/again/") for word in steps[SFT]]
     with mock.patch.object(common.Report, "on_step_end", kill), pytest.raises(AssertionError, match="killed"):
-        call(again)
+        main(again)
     (left,) = (CELL / ".partial").glob("again-*")
     damage(left / "checkpoints" / "checkpoint-4" / name, kind)
-    code, said = call(again)
-    assert code == 0 and any("an incomplete checkpoint, or changed since it was written" in line for line in said), said
+    code, said = called(main, again)
+    assert code == 0 and "an incomplete checkpoint, or changed since it was written" in said, said
     assert (CELL / "again" / WEIGHTS.name).read_bytes() == WEIGHTS.read_bytes()
 
 
 HERE = Path("results/mmlu/small")
-FINISH = [*small_matrix.COMMAND[:-1], HERE / "sft/confidences.jsonl", HERE / "sft/metrics.json"]
+WANTED = [HERE / "sft/confidences.jsonl", HERE / "sft/metrics.json"]
+FINISH = [*small_matrix.SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml", "--", *WANTED]
 
 
 @pytest.mark.parametrize(("path", "kind", "removed", "step"), [

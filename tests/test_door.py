@@ -106,15 +106,10 @@ def test_without_labels_nothing_is_called_right_or_wrong():
 
 @pytest.mark.slow
 def test_a_folder_keeps_what_is_finished(tiny, tmp_path, monkeypatch):
-    def measure():
-        options = {"max_tokens": 4, "device": "cpu", "batch_tokens": 1000}
-        return orce.confidence(tiny, TOWNS[:4], ["likelihood"], folder=tmp_path, **options)
-
-    first = measure()
-    from orce.llm import language_model
-
-    monkeypatch.setattr(language_model, "load", None)  # no weights are loaded again
-    assert measure().records == first.records
+    options = {"folder": tmp_path, "max_tokens": 4, "device": "cpu", "batch_tokens": 1000}
+    first = orce.confidence(tiny, TOWNS[:4], ["likelihood"], **options)
+    monkeypatch.setattr("orce.llm.language_model.load", None)  # no weights are loaded again
+    assert orce.confidence(tiny, TOWNS[:4], ["likelihood"], **options).records == first.records
 
 
 def test_importing_the_package_loads_nothing_heavy():
@@ -271,9 +266,8 @@ def test_the_screen_begins_with_the_least_sure_and_shows_no_escape():
 
 
 def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
-    samples = {"answer": "Lima", "answers": ["Cusco", "Cusco", "Lima"]}
-    asked = {"question": "?", "reference": "Lima", "confidence": 0.4}
-    (line,) = orce.confidence(None, [asked | samples], ["given", "agreement"])
+    asked = {"question": "?", "answers": ["Cusco", "Cusco", "Lima"], "answer": "Lima", "reference": "Lima"}
+    (line,) = orce.confidence(None, [asked | {"confidence": 0.4}], ["given", "agreement"])
     assert line["answer"] == "Lima" and line["correct"]
     assert line["confidence"] == {"given": 0.4, "agreement": 1 / 3}
 
@@ -300,11 +294,7 @@ def test_settings_that_are_no_json_are_refused_with_an_example(folder):
 
 
 @pytest.mark.parametrize(("held", "message"), [
-    ({"question": "Capital of Peru?", "reference": "Lima"}, "a single question is a list of one"),
-    (3, "questions is 3; a single question is a list of one, and several are a list, a data frame"),
-    ('[{"question": "Capital of Peru?", "answer": "Lima"}]' * 10, "Capital of Peru.*: no such file of questions"),
     (pandas.DataFrame(ASKED).iloc[:0], "no questions"),
-    ({"question": ["a?", "b?"], "reference": ["x"]}, "a single question is a list of one"),
     (datasets.DatasetDict({"train": datasets.Dataset.from_list(ROWS), "test": datasets.Dataset.from_list(ROWS[:1])}), "a single question is a list of one"),
     (pandas.DataFrame(ASKED).iloc[0], "a single question is a list of one"),
     (next(pandas.DataFrame(ASKED).itertuples(index=False)), "a single question is a list of one"),

@@ -101,7 +101,6 @@ KINDS = {
     case["name"]: Kind(**case | {"task": TASKS.get(case["task"], case["task"])}) for case in cases("labelled_kinds")
 }
 CONFIGURED = [name for name, kind in KINDS.items() if kind.task in ("qa", "choice", LOOKING)]
-OF_EVERY_TASK = ["contains", "choice", "drop", "a user's"]
 REFERENCES = ("as they are", "shuffled", "replaced")
 ABSENT = "absent"
 JUDGEMENTS = ("judged", "judged otherwise")
@@ -280,7 +279,7 @@ def test_what_weights_say_of_given_answers_is_the_same(door, name, weights):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", OF_EVERY_TASK)
+@pytest.mark.parametrize("name", ["contains", "choice", "drop", "a user's"])
 def test_a_trained_judge_and_probes_do_not_depend_on_the_labels_of_the_test(name, finished, weights):
     judge = Model(options={"judge": str(finished / CELL / "sft"), "device": "cpu"})
     assert changed("python", name, ["judge"], judge) == []
