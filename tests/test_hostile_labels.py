@@ -210,9 +210,6 @@ def test_a_model_or_an_adapter_is_weights_and_no_code(harm, words, model, mark, 
     assert not mark.exists()
 
 
-LOADERS = ("load_dataset", "AutoConfig", "AutoTokenizer", "AutoModelForCausalLM", "AutoModelForSequenceClassification")
-
-
 @pytest.mark.slow
 def test_every_loader_is_told_so(model):
     """A call that leaves it out would ask on standard input where a repository brings code."""
@@ -221,7 +218,7 @@ def test_every_loader_is_told_so(model):
     assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
     sources = [path.read_text() for path in (ROOT / "workflow").rglob("*.py")]
     calls = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
-    loads = [node for node in calls if ast.unparse(node.func).removesuffix(".from_pretrained") in LOADERS]
+    loads = [node for node in calls if re.fullmatch(r"load_dataset|Auto\w+\.from_pretrained", ast.unparse(node.func))]
     assert len(loads) >= 5 and all("trust_remote_code=False" in ast.unparse(node) for node in loads)
     assert sum(source.count("kind.from_pretrained(") for source in sources) == 1, "through which every model goes"
     told = (ROOT / "workflow" / "orce" / "llm" / "language_model.py").read_text()
@@ -242,11 +239,10 @@ def test_a_folder_that_no_path_variable_can_hold_is_refused(name, tmp_path):
     assert "Traceback" not in said
 
 
-HOSTILE = 'a\'b | touch pwned; $(touch pwned) {x} "c"'
-
-
 @pytest.mark.slow
 def test_packages_files_tasks_and_data_of_such_names_are_one_argument_each(folder):
+    hostile = 'a\'b | touch pwned; $(touch pwned) {x} "c"'
+
     def ordered(over: dict, *arguments: str) -> tuple[int, str, dict]:
         """Exit code, what is said, and the options of each step as the shell that runs its printed command would see them."""
         (folder / "over.yaml").write_text(yaml.safe_dump(over))
@@ -257,15 +253,15 @@ def test_packages_files_tasks_and_data_of_such_names_are_one_argument_each(folde
         return done.returncode, said, {command.stage: command.options for command in commands(said)}
 
     shutil.copy(ROOT / "config.yaml", folder)
-    over = {"models": {"llama3-8b": {"source": {"package": HOSTILE, "file": HOSTILE}}}}
+    over = {"models": {"llama3-8b": {"source": {"package": hostile, "file": hostile}}}}
     code, said, steps = ordered(over, "--", "results/models/llama3-8b/manifest.json")
-    assert code != 0 and f"orce convert-model: package {HOSTILE!r} is not installed" in said
-    assert steps["convert-model"]["--package"] == steps["convert-model"]["--file"] == [HOSTILE]
-    shutil.copytree(ROOT / "tests" / "data" / "mmlu", HOSTILE)
-    task = Path(HOSTILE) / "task.py"
+    assert code != 0 and f"orce convert-model: package {hostile!r} is not installed" in said
+    assert steps["convert-model"]["--package"] == steps["convert-model"]["--file"] == [hostile]
+    shutil.copytree(ROOT / "tests" / "data" / "mmlu", hostile)
+    task = Path(hostile) / "task.py"
     task.write_text("from orce.tasks import get\nfrom orce.tasks.choice import *\nload = get('mmlu').load\n")
     splits = {"test": {"from": "test", "size": 3}}
-    over = {"datasets": {"mmlu": {"task": str(task), "source": {"path": HOSTILE}, "splits": splits}}}
+    over = {"datasets": {"mmlu": {"task": str(task), "source": {"path": hostile}, "splits": splits}}}
     code, said, _ = ordered(over, "--", "results/mmlu/prompts/test.jsonl")
     assert code == 0, said[-3000:]
     *_, steps = ordered(over, "-n", "--", "results/mmlu/llama3-8b/consistency/confidences.jsonl")
@@ -362,9 +358,6 @@ def templated(tiny, text: str):
     return tokenizer
 
 
-LOOPS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("text", "reason"), [
     ("Confidence: 50", "leaves out what the user says"),
@@ -382,7 +375,8 @@ def test_a_template_that_is_incomplete_or_without_bounds_is_refused_in_one_line(
 
 @pytest.mark.slow
 def test_a_template_that_loops_for_a_long_prompt_alone_ends_the_stage_in_one_line(tiny, model, tmp_path, capsys):
-    longer = "{% if messages[0].content | length > 20 %}" + LOOPS + "{% endif %}"
+    loops = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    longer = "{% if messages[0].content | length > 20 %}" + loops + "{% endif %}"
     tokenizer = templated(tiny, longer + CHATML + OPEN)
     tokenizer.save_pretrained(model)
     check_template(tokenizer, "models/x", None, {tokenizer.eos_token_id})

@@ -316,23 +316,21 @@ def test_a_worked_example_does_not_answer_its_own_question():
     assert {*seen} == {1, 2}, "one is left out where it repeats the question, and none elsewhere"
 
 
-APART = "no two samples of a question are equal as texts; orce measure --group-by MODEL"
-
-
 @pytest.mark.parametrize(
     ("answers", "times"), [(["Lima", "It is Lima."], 1), (["Lima", "lima."], 0), (["Lima", ""], 0)]
 )
 def test_samples_that_never_agree_are_told_in_one_line_at_every_door(answers, times, capsys):
+    apart = "no two samples of a question are equal as texts; orce measure --group-by MODEL"
     asked = {"id": "a", "question": "q?", "answers": answers, "reference": "Lima", "equality": "contains"}
     table = orce.confidence(None, [asked], ["consistency", "both"], settings=settings(["both"]))
-    assert repr(table).count(APART) == times
+    assert repr(table).count(apart) == times
     files.write_jsonl("q.jsonl", [asked])
     capsys.readouterr()
     assert main(["measure", "q.jsonl", "--methods", "semantic_entropy", "--out", "o.jsonl"]) == 0
-    assert capsys.readouterr().out.count(APART) == times
+    assert capsys.readouterr().out.count(apart) == times
     fields = {"id": "id", "question": "question", "answer": "reference"}
     spec = {"task": "qa", "source": {"path": "q.jsonl"}, "fields": fields}
     given = {"m": {"label": "M", "source": {}, "answers": {"path": "q.jsonl"}}}
     config = own_config("q", spec, given, ["num_sets"])
     dry_run.make(Path(), config, "results/q/m/num_sets/confidences.jsonl")
-    assert capsys.readouterr().err.count(APART) == times
+    assert capsys.readouterr().err.count(apart) == times
