@@ -181,9 +181,7 @@ def _entries(repo: Repo) -> dict[str, dict]:
 
 def _info(name: str, repo: Repo) -> dict:
     return {
-        "_id": "0" * 24, "id": name, "modelId": name, "author": name.split("/")[0], "sha": repo.commit,
-        "lastModified": "2026-01-01T00:00:00.000Z", "createdAt": "2026-01-01T00:00:00.000Z", "private": False,
-        "gated": "manual" if repo.gated else False, "disabled": False, "downloads": 0, "likes": 0, "tags": [],
+        "_id": "0" * 24, "id": name, "sha": repo.commit, "private": False, "gated": "manual" if repo.gated else False,
         "siblings": [
             {"rfilename": path, "size": repo.sizes.get(path, len(data))} for path, data in sorted(repo.files.items())
         ],

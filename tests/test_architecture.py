@@ -24,12 +24,10 @@ TABLE = re.findall(r"^\| `?(\w+)`? \| (\d+) \| (\d+) \|", PAGE.split("## The roo
 ROOMS = [name for name, *_ in TABLE if name not in ("top", "all")]
 
 
-def module_of(path: Path) -> str:
-    name = ".".join(path.relative_to(LIBRARY.parent).with_suffix("").parts)
-    return name.removesuffix(".__init__")
-
-
-MODULES = {module_of(path): path for path in LIBRARY.rglob("*.py")}
+MODULES = {
+    ".".join(path.relative_to(LIBRARY.parent).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in LIBRARY.rglob("*.py")
+}
 
 
 def imported(path: Path) -> set[str]:

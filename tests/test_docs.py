@@ -97,13 +97,6 @@ def test_commands_stand_in_blocks_that_the_shell_or_python_can_read_and_that_are
     assert [one.name for one in others if any(line.startswith(starts) for line in one.text.splitlines())] == []
 
 
-def test_the_side_bar_has_every_page_once():
-    bar = runpy.run_path(str(ROOT / "docs" / "conf.py"))["BAR"].values()
-    listed = [page for names in bar for page in names.split() if not page.startswith("..")]
-    there = [path.relative_to(ROOT / "docs").with_suffix("").as_posix() for path in (ROOT / "docs").rglob("*.md")]
-    assert sorted(listed) == sorted(there)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=lambda b: b.name)
 def test_every_command_runs(block, project, planned):
@@ -229,8 +222,6 @@ def test_the_commands_of_the_decision_table_run(tiny, folder):
 
 
 TARGET = "results/mmlu/llama3-8b/orce/metrics.json"
-
-
 CHANGED = ("--cores", "1", "--configfile", "mine.yaml", "--", TARGET)
 
 

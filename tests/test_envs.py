@@ -376,15 +376,10 @@ def test_the_core_works_where_there_is_no_torch_and_what_needs_an_extra_names_it
     assert set(re.findall(r"^usage: orce ([\w-]+) ", said, re.MULTILINE)) == set(commands())
 
 
-@pytest.mark.slow
-def test_pip_names_a_python_that_is_too_old(wheel, tmp_path):
-    """An older pip looks for all packages before it looks at the Python: none of them may be missing for 3.10."""
+def test_pip_looks_for_no_package_that_a_python_that_is_too_old_cannot_have():
+    """An older pip looks for all packages before it says that 3.10 is too old."""
     missing = [one.name for one in wanted() if one.marker and not one.marker.evaluate({"python_version": "3.10"})]
     assert missing == ["scipy"]
-    for python in sorted(Path.home().glob(".pyenv/versions/3.10.*/bin/python3"))[:1]:
-        program(python, "-m", "venv", tmp_path / "old", check=True)
-        said = program(tmp_path / "old" / "bin" / "pip", "install", wheel).stderr
-        assert "requires a different Python: 3.10" in said.splitlines()[-1], said
 
 
 @pytest.mark.slow

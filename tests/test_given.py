@@ -253,16 +253,3 @@ def test_a_row_of_ones_own_stands_beside_the_released_items_as_their_page_says(t
     capsys.readouterr()
     assert main(["compare", "results/items/given", "--methods", "given_sft_all", "given_orce"]) == 0
     assert "given_orce - given_sft_all: +0.0609 " in capsys.readouterr().err, "the page's ORCE minus SFT-all on exams-2"
-
-
-def test_measure_takes_confidences_and_gives_metrics(folder):
-    written(folder / "samples.jsonl", [given(i) for i in range(N)])
-    words = ["--methods", "given", "--out", "given.jsonl", "--metrics", "given.json"]
-    code, said = called(main, ["measure", "samples.jsonl", *words])
-    assert code == 0 and "given: 1 of 24 confidences unread" in said
-    theirs, right = files.read_jsonl("given.jsonl"), [i % 3 != 0 for i in range(N)]
-    assert [one["correct"] for one in theirs] == right
-    stated = [one["confidence"]["given"] for one in theirs]
-    found = json.loads(Path("given.json").read_text())["given"]
-    assert found["auroc"] == pytest.approx(metrics.auroc([0.5 if c is None else c for c in stated], right))
-    assert found["n_unparsed"] == {"answer": 0, "confidence": 1}

@@ -49,12 +49,6 @@ def verdict(check) -> str:
     return gpu_check.verdict(report | {"checks": [*map(vars, check.results)]})
 
 
-def test_prompts_differ_in_length(tmp_path):
-    for gpu, lengths in ((None, 4), ({"name": "a"}, 7)):
-        prompts = Check(config(), "none", tmp_path, [], gpu).prompts
-        assert len({len(str(prompt)) // 20 for prompt in prompts}) == lengths
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(("sign", "left"), [(-1, 1.1), (0, 1.0)])
 def test_a_gradient_that_is_reversed_or_zero_fails_though_the_cpus_is_so_too(tiny, folder, monkeypatch, sign, left):

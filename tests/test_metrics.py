@@ -28,7 +28,6 @@ A = [0.95, 0.85, 0.72, 0.61, 0.33], [1, 1, 0, 1, 0]
 B = [1, 0.9, 0.9, 0.9, 0.5, 0.5, 0.3, 0], [1, 1, 0, 1, 1, 0, 0, 1]
 C = [0.7] * 5, [1, 0, 1, 1, 0]
 D = [0.9, 0.6, 0.6], [1, 1, 1]
-E = [0.7] * 4, [0, 0, 0, 0]
 
 percents = st.sampled_from([0, 0.05, 0.1, 0.3, 0.35, 0.6, 0.7, 0.9, 1])
 items = st.lists(st.tuples(percents, st.booleans()), min_size=1, max_size=30)
@@ -162,7 +161,7 @@ def test_permuting_the_items_changes_no_bit(pairs, random):
     (B, "spearman", None),
     (C, "spearman", "every confidence is the same"),
     (D, metrics.prr, "all answers are right"),
-    (E, "aupr", "all answers are wrong"),
+    (([0.7] * 4, [0] * 4), "aupr", "all answers are wrong"),
     (([], []), "aurc", "there are no items"),
     (([0.4], [1]), metrics.auroc, "all answers are right"),
     (([0.4], [0]), "auroc", "all answers are wrong"),
@@ -280,17 +279,6 @@ def test_the_interval_of_ece_contains_the_true_value(name, n, true):
         low, high = metrics.bootstrap(name, stated, rng.random(n) < stated - true, n_resamples=100, seed=seed)
         inside += low - 1e-9 <= true <= high + 1e-9
     assert inside >= 33
-
-
-@pytest.mark.slow
-def test_spearman_is_exact_for_six_million_items():
-    rng = np.random.default_rng(0)
-    confidence, correct = stated(600, seed=2)
-    target = correct + rng.integers(0, 5, 600)
-    times = rng.integers(8, 12, 600)
-    small = metrics.spearman(np.repeat(confidence, times), np.repeat(target, times))
-    large = metrics.spearman(np.repeat(confidence, 1000 * times), np.repeat(target, 1000 * times))
-    assert large[0] == pytest.approx(small[0], abs=1e-12) and small[0] > 0.05
 
 
 def test_pairing_sees_what_two_intervals_do_not_and_agrees_with_a_loop():

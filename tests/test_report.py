@@ -374,9 +374,7 @@ def test_the_picture_of_the_field_marks_every_method_and_hollow_where_little_cou
     assert [len(line.get_xdata()) for line in hollow] == [1], "95 of 100 of linguistic on countries could not be read"
     marks = {name: len(line.get_xdata()) for name, line in marked.items() if not name.startswith("_")}
     assert marks == {"sums": 29, "countries": 30, "Wikidata": 18}, "of linguistic on sums nothing could be read"
-    shown = [label.get_text() for label in axes.get_yticklabels()]
-    assert len(shown) == 30 and {"orce", "sft", "agreement"} <= {*shown}
-    assert [text.get_text() for text in axes.texts][-1] == "A prompted statement"
+    assert {"orce", "sft", "agreement"} <= {label.get_text() for label in axes.get_yticklabels()}
 
 
 def test_the_decision_page_says_what_the_stored_tables_say():

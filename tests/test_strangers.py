@@ -24,8 +24,6 @@ from orce.runtime import lease, process
 
 MEGABYTE = 2**20
 ROW = '{"id": "%d", "question": "q?", "answers": ["x", "x"], "context": "%s"}\n'
-
-
 LONG = ROW % (1, "a" * 16 * MEGABYTE)
 MANY = "".join(ROW % (i, "a" * 10_000) for i in range(1600))
 CELLS = f"question,answers\nq?,{'a' * 16 * MEGABYTE}\n"

@@ -3,7 +3,6 @@
 import csv
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -327,22 +326,12 @@ def test_the_pdf_and_the_page_have_every_table_and_the_comparison(built):
 
 @pytest.mark.slow
 @pytest.mark.needs("latex", "poppler")
-def test_the_latex_compiles_and_says_the_same(built):
-    says_everything(compiled(built))
-
-
-@pytest.mark.needs("latex", "poppler")
-def test_no_table_in_latex_runs_into_the_margin(tmp_path):
-    build(SPECS, all_metrics(*SPECS.values()), tmp_path)
-    assert keeps_its_margin(compiled(tmp_path))
-
-
-def compiled(folder):
-    """tables.tex of a folder as pdflatex sets it."""
+def test_the_latex_compiles_says_the_same_and_keeps_its_margin(built):
     options = ["-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", "-jobname=latex"]
-    done = subprocess.run(["pdflatex", *options, "tables.tex"], cwd=folder, capture_output=True, check=False)
+    done = program("pdflatex", *options, "tables.tex", cwd=built)
     assert done.returncode == 0, done.stdout[-1500:]
-    return folder / "latex.pdf"
+    says_everything(built / "latex.pdf")
+    assert keeps_its_margin(built / "latex.pdf")
 
 
 def test_the_comparison_says_of_each_published_value_whether_ours_agrees_and_warns_of_another_test_set():
