@@ -39,8 +39,6 @@ def test_a_metric_has_the_value_of_a_published_implementation(name, untied, tied
             assert found == pytest.approx(value, abs=near), source
 
 
-# ---- baselines
-
 REGISTRY = methods.Registry()
 EXAMPLE = {"id": "1", "question": "?", "context": None, "choices": None, "reference": "20"}
 

@@ -146,8 +146,6 @@ def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):
     ]  # fmt: skip
 
 
-# The pictures: what they plot is what the metrics say, equal input gives equal files, gaps are named and not fatal.
-
 PICTURED = CellPicture(dataset="sums", model="small", label="sums, Small 1B")
 LABELLED = {"vanilla": "Vanilla", "sft": "SFT", "orce": "ORCE"}
 

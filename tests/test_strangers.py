@@ -37,7 +37,6 @@ BOMBS = {
     "lines, packed": ("x.jsonl.gz", MANY, "x.jsonl.gz: unpacks to more than 1 MiB"),
     "a list, packed": ("x.json.gz", f"[{LONG}]", "x.json.gz: unpacks to more than 1 MiB"),
     "a cell, packed": ("x.csv.gz", CELLS, "x.csv.gz: unpacks to more than 1 MiB"),
-    "a cell, packed by zstd": ("x.tsv.zst", CELLS.replace(",", "\t"), "x.tsv.zst: unpacks to more than 1 MiB"),
     "Parquet": ("x.parquet", pyarrow.array(["a" * MEGABYTE] * 16), "x.parquet: unpacks to more than 1 MiB"),
     "Parquet, one value in each row": ("x.parquet", CATEGORIES, "x.parquet: unpacks to more than 1 MiB"),
     "Parquet, one value in each list": ("x.parquet", NESTED, "x.parquet: categories within lists"),
@@ -77,8 +76,6 @@ def test_a_bound_that_is_no_number_is_one_line(monkeypatch):
     with pytest.raises(BadInput, match="ORCE_LARGEST_FILE is '4 GB'; expected a number of bytes, such as 4e9"):
         files.largest()
 
-
-# Terminals and spreadsheets
 
 # A title of the window, a cleared screen, the same in C1 controls, a link, a bell, and text that runs from right to left.
 ESCAPES = ["\x1b]0;owned\x07", "\x1b[2J", "\x9b2J", "\x9d8;;http://x\x9c", "\x07\x08\r", "\u202egnp.exe"]
