@@ -110,8 +110,9 @@ def pytest_collection_modifyitems(config, items):
         kept = promised(items)
         costs = json.loads(COSTS.read_text())
         long = {item for item in items if item.get_closest_marker("slow") or test_name(item) in costs}
-        config.hook.pytest_deselected(items=[*(long - kept)])
-        items[:] = [item for item in items if item not in long - kept]
+        left_out = long - kept
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: order.get(item.path.stem, len(order)))
 

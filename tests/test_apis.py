@@ -108,7 +108,7 @@ def run(folder, monkeypatch, capfd, direct):
 
 
 def test_like_vllm_serve_with_token_probabilities_and_fields_of_ones_own(run):
-    # Most of these names only look like those of secrets.
+    # Most of these names only look like names of secrets.
     request = {
         "reasoning_effort": "low", "prompt_cache_key": "orce", "stop_token_ids": [1], "thinking": {"budget_tokens": 9},
         "eos_token": "x",

@@ -280,7 +280,7 @@ def installed(wheel, tmp_path_factory) -> Path:
 
 
 def run(programs, name, *words, folder, check=True) -> subprocess.CompletedProcess:
-    """A program of an environment: the checkout is no installation."""
+    """A program of an environment, which does not see the checkout."""
     return program(programs / name, *words, cwd=folder, check=check, PYTHONPATH="")
 
 
@@ -339,7 +339,7 @@ CORE = *PUBLIC, "orce.config.check", "orce.apps.plan", "orce.apps.compare"
 def core(wheel, tmp_path_factory) -> Path:
     """Folder with the programs of an environment that has the wheel without an extra: what it requires, and nothing else.
 
-    It is of the newest Python of this machine, those of pyenv included, that makes environments with pip.
+    Made by the newest Python of this machine, with pyenv's, that makes environments with pip.
     """
     folder, pythons = tmp_path_factory.mktemp("core"), []
     for minor in range(20, 11, -1):

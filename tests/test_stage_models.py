@@ -307,7 +307,7 @@ def test_dpo_goes_on_from_its_start_and_its_reference_is_the_warm_start(deep, tr
 
 @pytest.mark.parametrize(("dtype", "near", "other"), [("float32", 1e-4, 0.01), ("bfloat16", 1e-3, 2.0)])
 def test_the_reference_of_the_pairs_is_the_live_one_or_refused(deep, trained, capfd, dtype, near, other):
-    """In bfloat16 that of a reader differs from training's: of such pairs a training computes it anew."""
+    """In bfloat16 a reader's reference differs from training's: a training computes it anew for such pairs."""
     model, read = {"model": on_cpu(path=deep) | {"dtype": dtype}}, training_files("rl")
     drawing = NAMED | model | {"candidates": 9, "temperature": 4.0, "seed": 1}
     keeping = {} if dtype == "float32" else {"keep_reference": True}
@@ -386,7 +386,7 @@ def constrained(plain: Plain, content: str) -> int:
         following = {ids[len(done)] for ids in values if ids[: len(done)] == done}
         scores = plain.next_scores(content, done).softmax(-1)
         share = {token: scores[token].item() for token in following - {end}}
-        if end in following:  # whatever is no digit that goes on ends the value
+        if end in following:  # whatever is not a digit that goes on ends the value
             share[end] = 1 - sum(share.values())
         done.append(max(share, key=share.__getitem__))
     return values.index(done)
