@@ -24,7 +24,9 @@ from orce.runtime.process import say
 
 TYPED = ("measure", "plan", "compare", "show")  # by users: first in the help, in this order
 REMOVED = {"score": "`orce measure` does its work"}  # a command of 0.3.0
-GRACE = 10  # seconds from a signal to the end of the process
+# Seconds from a signal to the end of the process, which vllm needs on a busy machine. SLURM kills after
+# 30 of them (its KillWait).
+GRACE = 20
 # orce.runtime.process reports progress; the libraries' own bars would garble the logs of parallel
 # jobs.
 QUIET = {
