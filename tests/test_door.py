@@ -12,7 +12,7 @@ import pandas
 import pyarrow
 import pytest
 import yaml
-from conftest import ROOT, cases, own_config, program
+from conftest import ARITHMETIC, ROOT, cases, own_config, program
 from dry_run import called
 from test_any_data import right_of, written
 from test_apis import Api, choice
@@ -92,6 +92,11 @@ def test_the_columns_of_a_file_of_another_program_are_named(folder):
     words = ["measure", "rows.jsonl", "--model", "", "--methods", "agreement", "--out", "out.jsonl", "--fields"]
     assert main([*words, *(f"{name}={column}" for name, column in named.items())]) == 0
     assert files.read_jsonl("out.jsonl") == table.records
+
+
+def test_a_users_task_gets_a_reference_as_it_stands():
+    asked = {"id": "a", "question": "6 + 6?", "answers": ["12", "13"], "reference": 12}
+    assert orce.confidence(None, [asked], ["agreement"], task=ARITHMETIC).correct("agreement") == [True]
 
 
 def test_without_labels_nothing_is_called_right_or_wrong():

@@ -153,15 +153,24 @@ def test_a_methods_own_answer_is_judged_else_the_greedy_one_and_confidences_for_
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
         {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},
         {"id": "c", "answers": ["Rome"], "answer": "Oslo", "references": ["Rome"], "confidence": 0.5},
+        {"id": "d", "answers": ["Rome"], "answer": None, "correct": False, "references": ["Rome"], "confidence": 0},
+        {"id": "e", "answers": ["Rome"], "answer": "Rome", "correct": False, "references": ["Rome"], "confidence": 0.5},
     ]
     imported(rows, answer="references")
     code, said = take_confidences()
     assert code == 0 and "left out" not in said
     records = files.read_jsonl("confidences.jsonl")
-    assert [(one["correct"], one["confidence"]) for one in records] == [(True, 0.25), (True, 1), (False, 0.5)]
-    written(folder / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abcd"])
+    found = [(one["answer"], one["correct"], one["confidence"]) for one in records]
+    assert found == [
+        ("Rome", True, 0.25),
+        ("the Rome", True, 1),
+        ("Oslo", False, 0.5),
+        (None, False, 0),
+        ("Rome", False, 0.5),
+    ]
+    written(folder / "more.jsonl", [{"id": name, "confidence": 0.5} for name in "abcdef"])
     code, said = take_confidences("more.jsonl")
-    assert code == 0 and "3 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in said
+    assert code == 0 and "5 confidences of more.jsonl, 0 of them unreadable; 1 for other questions left out" in said
 
 
 @pytest.mark.parametrize(("words", "rows"), cases("bad_given"))

@@ -116,13 +116,16 @@ def freeze(folder, served, name, change=None, **more):
 
 def test_all_prompts_of_the_paper_are_frozen_from_the_hub_by_the_workflow_itself(served, project):
     sizes = {name: {"splits": {split: SIZES[split] for split in splits}} for name, splits in SPLITS.items()}
-    (project / "small.yaml").write_text(yaml.safe_dump({"datasets": sizes}))
+    chosen = {"logiqa": {"splits": sizes["logiqa"]["splits"] | {"validation": {"from": "validation", "size": 2}}}}
+    (project / "small.yaml").write_text(yaml.safe_dump({"datasets": sizes | chosen}))
     small = [*SNAKEMAKE, "--cores", "2", "--configfile", "small.yaml"]
     code, said = on_the_hub([*small, "-n", "--", "paper_tables"], project, served)
     assert code == 0 and "Job stats" in said, said[-3000:]
     prompts = [f"results/{name}/prompts/{split}.jsonl" for name, splits in SPLITS.items() for split in splits]
-    code, said = on_the_hub([*small, "--", *prompts], project, served)
+    validation = "results/logiqa/prompts/validation.jsonl"
+    code, said = on_the_hub([*small, "--", *prompts, validation], project, served)
     assert code == 0, said[-5000:]
+    assert len(read(project / validation)) == 2
     results = project / "results"
     for name, splits in SPLITS.items():
         frozen = {split: read(results / name / "prompts" / f"{split}.jsonl") for split in splits}

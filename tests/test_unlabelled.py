@@ -112,7 +112,7 @@ def labellings(kind: Kind) -> Ways:
     replaced = [kind.replaced(i) for i in range(N)]
     ways: Ways = {ABSENT: [{}] * N}
     for way, named in zip(REFERENCES, (references, references[1:] + references[:1], replaced), strict=True):
-        ways[way] = [{"reference": one[0] if kind.task == "choice" else one} for one in named]
+        ways[way] = [{"reference": one[0] if kind.task in ("choice", ARITHMETIC) else one} for one in named]
         if kind.task == LOOKING:
             ways[way] = [label | {"accepted": label["reference"]} for label in ways[way]]
     ways["judged"] = [{"correct": kind.right(i)} for i in range(N)]
@@ -192,8 +192,6 @@ def changed(door: str, name: str, rows: list[str], model: Model, judged=True) ->
     left_out = () if judged else JUDGEMENTS
     if door == "configuration":  # whose data sets have references, or whose answers have judgements
         left_out += (ABSENT, *JUDGEMENTS) if name == "choice" else (ABSENT,)
-    elif name == "arithmetic":  # whose reference is a text; the reference of a record is a list
-        left_out += REFERENCES
     ways = {way: labels for way, labels in labellings(KINDS[name]).items() if way not in left_out}
     by = by_python if door == "python" else by_configuration
     (_, usual), *others = by(KINDS[name], ways, rows, model).items()

@@ -289,7 +289,9 @@ def _refuse_words(asked: list[Question], labels: list[Any] | None) -> None:
     right and wrong: no answer would equal them.
     """
     is_column = labels is None
-    cells = [text for question in asked for text in question.reference] if is_column else labels
+    cells = labels
+    if is_column:
+        cells = [text for question in asked for text in as_list(question.reference)]
     words = {cell.strip().casefold() for cell in cells or [] if isinstance(cell, str)}
     if asked[0].samples is None or not (words <= WORDS or words <= NUMERALS):
         return

@@ -108,8 +108,13 @@ def score_answer(record: Sample, answer: str | None, example: Example, task: Tas
     is_graded = record.graded is True
     if answer is None or not (is_graded or record.judged is True):
         return Scored.of(answer, answer or "", task.score(answer, example))
+    if answer not in record.answers:
+        chosen = f"chose {short(answer)}, which is none of its samples"
+        raise BadInput(
+            f"question {record.id!r}: the method {chosen}, and only these have judgements"
+        )
     right = record.correct[record.answers.index(answer)]
-    f1 = task.score(answer, example)["f1"] if is_graded else None
+    f1 = task.score(answer, example)["f1"] if is_graded or example["reference"] else None
     return Scored(answer=answer, raw=answer, correct=right, f1=f1)
 
 
@@ -122,6 +127,6 @@ def make_confidence(
     stated = tables.probability(where, record["confidence"])
     answer, correct = rows.read_answers(where, record).own
     scored = greedy
-    if answer not in (None, greedy.answer, greedy.raw):
+    if correct is not None or answer not in (None, greedy.answer, greedy.raw):
         scored = label_answer(where, answer, correct, example, task)
     return Confidence.of(example, scored, stated, record.get("raw", scored.raw))

@@ -30,7 +30,8 @@ def _are_worked(value, *_) -> bool:
 
 NAMES = ("choice", "drop", "logiqa", "mmlu", "qa", "reclor")
 FUNCTIONS = (
-    Contract("load(source, split, seed=0) -> a list of examples"),  # examples.loaded checks each
+    # The stage `prompts` checks each example.
+    Contract("load(source, split, seed=0) -> a list of examples"),
     # The text has the passage and the lettered options.
     Contract("question(example) -> a text", modules.is_text),
     # For the answer LLM: user and assistant turns alone, since Mistral's template has no others.

@@ -45,7 +45,7 @@ class Benchmark:
             raise BadInput(f"{self.title} has no split {split!r}; splits are {known}")
         split = self.splits[split]
         if "hub" in source:
-            name = "validation" if split == "val" else split
+            name = "validation" if split == self.splits["validation"] else split
             records = sources.read_hub(source, name, self.config)
         else:
             paths = sources.find_files(source, [pattern.format(split) for pattern in self.files])

@@ -34,7 +34,9 @@ METRIC = "accuracy"
 # Keys of the configuration's `fields`; orce.config.check says when question and answer are required.
 FIELDS = {"question": False, "answer": False, "id": False, "context": False}
 OPTIONS = ("equality", "answer_after", "answer_pattern", "answer_marks", "ask")
-DECIMALS = 12  # that are compared: 2/3 is 0.6666666666666666 or 0.6666666666666667
+# Decimals that are compared, as 2/3 is 0.6666666666666666 or 0.6666666666666667; of a number below 1
+# those after its zeros.
+DECIMALS = 12
 SOLUTION = "####"  # before the answer of a worked solution, in GSM8K and similar sets
 
 
@@ -153,7 +155,11 @@ def _comparable_form(answer: str, equality: str | None) -> str | None:
     if equality == "numeric":
         # A reference may be 1/2 or 50 %, as an answer may.
         read = to_number(answer.strip().rstrip(".")) or number(answer)
-        return read and to_number(f"{Decimal(read):.{DECIMALS}f}")
+        if read is None:
+            return None
+        value = Decimal(read)
+        decimals = DECIMALS - min(0, value.adjusted() + 1)
+        return f"{value:.{decimals}f}".rstrip("0").rstrip(".")
     if equality == "math-verify":
         return _simplify(answer)
     text = drop.trim(plain(answer)) or answer.strip()
@@ -290,7 +296,12 @@ def _same_value(gold: str, answer: str) -> bool:
 
     if verify(*values, timeout_seconds=NO_LIMIT):
         return True
-    return not re.search(r"\d", gold) and normalise(plain(gold)) == normalise(answer)
+    return _is_name(gold) and _is_name(answer) and normalise(plain(gold)) == normalise(answer)
+
+
+def _is_name(answer: str) -> bool:
+    """Whether an answer is words alone, such as \\text{Evelyn} or (C); p - q and (a, b) are not."""
+    return not re.search(r"[\d\-+*/^=<>\\\[\]{}|]|\(.*,", plain(answer))
 
 
 @lru_cache(maxsize=4096)

@@ -139,7 +139,7 @@ def question_of_record(where: str, record: Record, task: str | None = None) -> Q
                 expected = "expected a text or a number"
                 raise BadInput(f"{where}: {name} is {short(record[name])}; {expected}")
             setattr(asked, name, text)
-    key = "reference" if record.get("references") is None else "references"
+    key = "references" if accepted else "reference"
     return _with_reference(asked, record, key, {"answer_is": record.get("answer_is")}, task)
 
 
@@ -220,12 +220,26 @@ def _with_reference(
             )
     elif task in ("qa", None):
         asked.reference = accepted_answers(where, name, cell, source.get("answer_after"))
-    else:
-        accepted = list_or_empty(cell)
-        if task == "drop":  # a list of spans for each annotator
-            accepted = [item if isinstance(item, list) else [written(item)] for item in accepted]
-        asked.reference = accepted
+    elif task == "drop":
+        annotated = list_or_empty(tables.decoded(where, cell))
+        asked.reference = [_spans(where, name, spans) for spans in annotated]
+    elif key == "references":
+        asked.reference = list_or_empty(tables.decoded(where, cell))
+    elif not is_blank(cell):  # a user's task reads it, mostly as a text
+        asked.reference = written(cell) or cell
     return asked
+
+
+def _spans(where: str, name: str, spans: Any) -> list[str]:
+    """The spans that an annotator of DROP accepts, of which one may stand alone."""
+    texts = []
+    for span in as_list(spans):
+        text = written(span)
+        if text is None:
+            expected = "expected texts or numbers, or a list of them for each annotator"
+            raise BadInput(f"{where}: {name!r} holds {short(span)}; {expected}")
+        texts.append(text)
+    return texts
 
 
 # What tasks share

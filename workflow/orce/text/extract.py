@@ -8,7 +8,7 @@ own error, while an unreadable text is counted as unreadable.
 import re
 import unicodedata
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import cache, partial
 from itertools import pairwise
 from math import gcd
@@ -26,6 +26,8 @@ __all__ = [
 UNREAD = "\x04_"  # stands for a number that cannot be read whole
 SPELLED = "\x05"  # stands before a number that was written in words
 LONGEST = 100  # characters of a number
+# Python's own context rounds to 28 digits, which is enough for a quotient.
+_EXACT = Context(prec=2 * LONGEST)
 
 
 def _number_words(kind: str) -> dict[str, int]:
@@ -80,12 +82,21 @@ _GROUPED = (
 )
 
 
+def _lower(word: str) -> str:
+    """In lower case, with the i and the s that a pattern takes ı and ſ for."""
+    return word.lower().translate({0x131: "i", 0x307: None, 0x17F: "s"})
+
+
 def _multiply(value: Decimal, word: str) -> Decimal:
-    return value * (_SIGNS.get(word) or _MAGNITUDES[word.lower()])
+    return _EXACT.multiply(value, Decimal(_SIGNS.get(word) or _MAGNITUDES[_lower(word)]))
+
+
+def _power(value: Decimal, power: int) -> Decimal:
+    return value**power if value % 1 else _EXACT.power(value, power)
 
 
 def _spelled_digits(words: str) -> str:
-    return "".join(str(_VALUES[word]) for word in words.lower().split())
+    return "".join(str(_VALUES[word]) for word in _lower(words).split())
 
 
 # {name of a rule "continued": the value of a number and of what goes on after it; None where that is too large}
@@ -93,9 +104,11 @@ _CHANGES: dict[str, Callable[[Decimal, str], Decimal | None]] = {
     "and a fraction": lambda value, ratio: value + _read_ratio(ratio),
     "and a half": lambda value, _: value + Decimal("0.5"),
     "point and digits in words": lambda value, words: value + Decimal(f".{_spelled_digits(words)}"),
-    "parts": lambda value, part: value / _PARTS[part.lower()],
-    "power of ten": lambda value, power: value.scaleb(int(power)) if len(power) < 4 else None,
-    "power": lambda value, power: value ** int(power) if len(power) < 3 and value else None,
+    "parts": lambda value, part: value / _PARTS[_lower(part)],
+    "power of ten": lambda value, power: (
+        value.scaleb(int(power), _EXACT) if len(power) < 4 else None
+    ),
+    "power": lambda value, power: _power(value, int(power)) if len(power) < 3 and value else None,
     "magnitude": _multiply,
     "magnitude of a magnitude": _multiply,
 }
@@ -124,7 +137,7 @@ def _read_words(words: str) -> Decimal | None:
     """'two thousand five hundred' as 2500; None for words that are several numbers ('two and three', 'nineteen eighty')."""
     whole = group = 0
     least = 10**15
-    for word in re.split(r"[- ]+", words.lower()):
+    for word in re.split(r"[- ]+", _lower(words)):
         value = _VALUES.get(word, 0)
         scale = _SCALES.get(word, 1)
         if value:
@@ -155,7 +168,7 @@ def _read_digits(numeral: str, comma: bool) -> Decimal | None:
 
 
 def _canonical(value: Decimal) -> str:
-    return format(value.normalize() if value else Decimal(0), "f")
+    return format(value.normalize(_EXACT) if value else Decimal(0), "f")
 
 
 def _read_numeral(match: re.Match, comma: bool) -> tuple[str, int]:

@@ -177,7 +177,8 @@ def own_marks(text: str, words: Sequence[str]) -> str:
     if not words:
         return text
     sought = "|".join(map(re.escape, words))
-    return re.sub(rf"(?:{sought})\s*[:=]?", "\nAnswer: ", text, flags=re.IGNORECASE)
+    marked, count = re.subn(rf"(?:{sought})\s*[:=]?", "\nAnswer: ", text, flags=re.IGNORECASE)
+    return marked if count else text  # which may know that it was cut off
 
 
 def mark_enclosed(text: str) -> str:
