@@ -82,7 +82,7 @@ LONGEST = (
 
 
 # {test: seconds} of the tests that took longer than this in a whole run, `make costs`, and are not marked slow.
-LONG = 2.0
+LONG = 1.0
 COSTS = Path(__file__).with_name("costs.json")
 PROMISED = re.findall(r"\| `(test_\w+\.py::[^`]+)` \|", Path(__file__).with_name("promises.md").read_text())
 

@@ -125,7 +125,7 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     numbers = itertools.count()  # of the methods that risk-coverage draws, for the same colours
     for panel, curve in zip(panels, series, strict=False):
         panel.set_title("\n".join([curve.label, *_caption(curve.stated)]))
-        panel.set_xlabel("Stated confidence")
+        panel.set_xlabel("Confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
