@@ -495,13 +495,7 @@ def test_a_response_has_the_confidence_of_its_tokens_or_of_its_choices():
     assert orce.of_response(response("Lima", "lima.", "Quito"), "agreement") == 2 / 3
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ((response("Lima"),), "ask with logprobs=True"),
-    ((response("Lima"), "agreement"), "ask for n=5"),
-    ((response("Lima"), "p_true"), "unknown method 'p_true'"),
-    (({"error": "no"},), "not a chat completion"),
-    ((3,), "of type int"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), cases("responses"))
 def test_a_response_without_what_a_method_reads_says_what_to_ask_for(arguments, message):
     with pytest.raises(BadInput, match=message):
         orce.of_response(*arguments)
