@@ -66,6 +66,19 @@ def test_what_cannot_be_done_is_one_line(words, call, tiny):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_probes_of_a_model_that_answers_itself_draw_the_samples_that_they_are_fitted_on(letters, folder):
+    shown = ["red", "blue", "green", "white"]
+    for name, n in {"q": 2, "f": 12}.items():
+        asked = [{"question": f"Which is {name}{i}?", "choices": shown, "reference": shown[i % 4]} for i in range(n)]
+        files.write_jsonl(f"{name}.jsonl", asked)
+    words = ["measure", "q.jsonl", "--model", letters, "--methods", "probe,p_ik,probe_judge", "--fit", "f.jsonl"]
+    code, said = called(main, [*words, "--out", "o.jsonl", "--max-tokens", "1", "--device", "cpu"])
+    assert code == 0, said
+    for line in files.read_jsonl("o.jsonl"):
+        assert [*line["confidence"]] == ["probe", "p_ik", "probe_judge"]
+        assert all(0 < value < 1 for value in line["confidence"].values())
+
+
 @pytest.mark.slow
 def test_a_machine_without_a_gpu_is_said_in_one_line(tiny, folder):
     Path("q.csv").write_text("question\nWhere?\n")

@@ -195,7 +195,9 @@ def confidence(
                 "max_tokens": max_tokens,
             },
         )
-        reads_samples = any(method.compares or not method.logprobs_suffice for method in leaves)
+        reads_samples = any(
+            method.compares or method.states or not method.logprobs_suffice for method in leaves
+        )
         if not has_answers and not reads_samples:  # the greedy answers are enough
             config.answers.samples = 0
         weights = None if judge is None else judges.local_folder(str(judge))
