@@ -251,18 +251,19 @@ def test_a_label_may_be_missing(labels):
     assert table.correct("given") == [True, None] and "1 of 2 questions have a label" in repr(table)
 
 
-def test_a_server_is_asked_about_given_answers_in_text():
+@pytest.mark.parametrize(("reply", "p_true"), cases("true_or_false"))
+def test_a_server_is_asked_about_given_answers_in_text(reply, p_true):
     """vanilla and P(True) read weights elsewhere; a probability of a given answer has its true reason."""
-    replies = {"integer from 0 to 100": "Confidence: 70", "expressions": "Likely", "Reply with only the letter": "A"}
+    replies = {"integer from 0 to 100": "Confidence: 70", "expressions": "Likely", "Reply with only the letter": reply}
 
     def judging(body, headers):
         words = body["messages"][-1]["content"]
-        return 200, {"choices": [choice(next(text for key, text in replies.items() if key in words))]}
+        return 200, {"choices": [choice(next((text for key, text in replies.items() if key in words), reply))]}
 
     given = {"answers": ["Lima", "Abuja"], "server_model": "m"}
     with Api(judging) as server:
         table = orce.confidence(server.address, ASKED["question"], ["vanilla", "linguistic", "p_true"], **given)
-        assert [record["confidence"] for record in table] == [{"vanilla": 0.7, "linguistic": 0.7, "p_true": 1.0}] * 2
+        assert [one["confidence"] for one in table] == [{"vanilla": 0.7, "linguistic": 0.7, "p_true": p_true}] * 2
         with pytest.raises(BadInput, match="a server tells of its own replies alone, and these answers are given"):
             orce.confidence(server.address, ASKED["question"], ["likelihood"], **given)
 
