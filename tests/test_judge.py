@@ -106,7 +106,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(arguments, messa
 def test_an_adapter_whose_base_is_gone_says_what_to_name(finished, tmp_path):
     for name in ("adapter_config.json", "adapter_model.safetensors", "manifest.json"):
         shutil.copy(finished / CELL / name, tmp_path)
-    with pytest.raises(BadInput, match="its base model 'results/models/small' is not here; name it"):
+    with pytest.raises(BadInput, match="its base model 'results/models/small' is not here; put it at .*load_judge"):
         orce.load_judge(tmp_path)
 
 
