@@ -67,6 +67,7 @@ OPTION_OF = {
 
 
 @process.missing_extra_is_bad_input()
+@process.say_tallies()
 @typed
 def confidence(
     model: Annotated[
