@@ -284,6 +284,11 @@ def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
     (line,) = orce.confidence(None, [asked | {"confidence": 0.4}], ["given", "agreement"])
     assert line["answer"] == "Lima" and line["correct"]
     assert line["confidence"] == {"given": 0.4, "agreement": 1 / 3}
+    both = asked | {"greedy": "Cusco", "confidence": 0.4}
+    known = [both | {"question": f"{i}?", "reference": place} for i, place in enumerate(["Lima", "Quito"])]
+    table = orce.confidence(None, [both], ["given", "given+platt"], fit=known)
+    assert table[0]["answer"] == "Cusco" and not table[0]["correct"]
+    assert table.correct("given") == table.correct("given+platt") == [True]
 
 
 @pytest.mark.parametrize(("header", "said"), cases("looks_like_answers"))
@@ -295,10 +300,14 @@ def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said,
     assert said in err if said else "not read" not in err
 
 
-def test_a_wrong_answer_by_its_own_label_is_not_compared_with_the_reference(folder):
+def test_a_wrong_answer_by_its_own_label_or_a_grader_is_not_compared_with_the_reference(folder):
     Path("q.csv").write_text("question,answer,reference,correct,confidence\nCapital?,Lima,Lima,no,0.5\n")
     code, said = called(main, ["measure", "q.csv", "--out", "o.jsonl"])
     assert code == 0 and "accuracy 0.0000" in said and "contain" not in said
+    with Api(lambda body, headers: (200, {"choices": [choice("no")]})) as grader:
+        asked = {"question": "Capital?", "answers": ["It is Rome"] * 2, "reference": "Rome"}
+        table = orce.confidence(None, [asked], ["agreement"], group_by=grader.address, server_model="m")
+    assert table.correct("agreement") == [False] and "contain" not in repr(table)
 
 
 def test_settings_that_are_no_json_are_refused_with_an_example(folder):
@@ -338,5 +347,7 @@ def test_an_output_calibrates_a_method_on_the_judgements_of_its_own_answers(name
     orce.confidence(None, rows, ["agreement", "consistency"]).write(name)
     assert labelled_records(Path(name), "consistency") == [(2 / 3, True)] * 3
     assert labelled_records(Path(name), "agreement") == [(1 / 3, False)] * 3
+    files.write_jsonl("own.jsonl", [{"confidence": 0.4, "correct": True, "own": "a column of a user's"}])
+    assert labelled_records(Path("own.jsonl"), "agreement") == [(0.4, True)]
     with pytest.raises(BadInput, match="no confidence of 'consistence'; it has .*agreement, consistency"):
         labelled_records(Path(name), "consistence")
