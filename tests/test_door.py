@@ -66,6 +66,19 @@ def test_what_cannot_be_done_is_one_line(words, call, tiny):
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_probes_of_a_model_that_answers_itself_draw_the_samples_that_they_are_fitted_on(letters, folder):
+    shown = ["red", "blue", "green", "white"]
+    for name, n in {"q": 2, "f": 12}.items():
+        asked = [{"question": f"Which is {name}{i}?", "choices": shown, "reference": shown[i % 4]} for i in range(n)]
+        files.write_jsonl(f"{name}.jsonl", asked)
+    words = ["measure", "q.jsonl", "--model", letters, "--methods", "probe,p_ik,probe_judge", "--fit", "f.jsonl"]
+    code, said = called(main, [*words, "--out", "o.jsonl", "--max-tokens", "1", "--device", "cpu"])
+    assert code == 0, said
+    for line in files.read_jsonl("o.jsonl"):
+        assert [*line["confidence"]] == ["probe", "p_ik", "probe_judge"]
+        assert all(0 < value < 1 for value in line["confidence"].values())
+
+
 @pytest.mark.slow
 def test_a_machine_without_a_gpu_is_said_in_one_line(tiny, folder):
     Path("q.csv").write_text("question\nWhere?\n")
@@ -243,18 +256,19 @@ def test_a_label_may_be_missing(labels):
     assert table.correct("given") == [True, None] and "1 of 2 questions have a label" in repr(table)
 
 
-def test_a_server_is_asked_about_given_answers_in_text():
+@pytest.mark.parametrize(("reply", "p_true"), cases("true_or_false"))
+def test_a_server_is_asked_about_given_answers_in_text(reply, p_true):
     """vanilla and P(True) read weights elsewhere; a probability of a given answer has its true reason."""
-    replies = {"integer from 0 to 100": "Confidence: 70", "expressions": "Likely", "Reply with only the letter": "A"}
+    replies = {"integer from 0 to 100": "Confidence: 70", "expressions": "Likely", "Reply with only the letter": reply}
 
     def judging(body, headers):
         words = body["messages"][-1]["content"]
-        return 200, {"choices": [choice(next(text for key, text in replies.items() if key in words))]}
+        return 200, {"choices": [choice(next((text for key, text in replies.items() if key in words), reply))]}
 
     given = {"answers": ["Lima", "Abuja"], "server_model": "m"}
     with Api(judging) as server:
         table = orce.confidence(server.address, ASKED["question"], ["vanilla", "linguistic", "p_true"], **given)
-        assert [record["confidence"] for record in table] == [{"vanilla": 0.7, "linguistic": 0.7, "p_true": 1.0}] * 2
+        assert [one["confidence"] for one in table] == [{"vanilla": 0.7, "linguistic": 0.7, "p_true": p_true}] * 2
         with pytest.raises(BadInput, match="a server tells of its own replies alone, and these answers are given"):
             orce.confidence(server.address, ASKED["question"], ["likelihood"], **given)
 
@@ -275,6 +289,11 @@ def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():
     (line,) = orce.confidence(None, [asked | {"confidence": 0.4}], ["given", "agreement"])
     assert line["answer"] == "Lima" and line["correct"]
     assert line["confidence"] == {"given": 0.4, "agreement": 1 / 3}
+    both = asked | {"greedy": "Cusco", "confidence": 0.4}
+    known = [both | {"question": f"{i}?", "reference": place} for i, place in enumerate(["Lima", "Quito"])]
+    table = orce.confidence(None, [both], ["given", "given+platt"], fit=known)
+    assert table[0]["answer"] == "Cusco" and not table[0]["correct"]
+    assert table.correct("given") == table.correct("given+platt") == [True]
 
 
 @pytest.mark.parametrize(("header", "said"), cases("looks_like_answers"))
@@ -286,10 +305,14 @@ def test_columns_that_look_like_answers_and_are_not_read_are_named(header, said,
     assert said in err if said else "not read" not in err
 
 
-def test_a_wrong_answer_by_its_own_label_is_not_compared_with_the_reference(folder):
+def test_a_wrong_answer_by_its_own_label_or_a_grader_is_not_compared_with_the_reference(folder):
     Path("q.csv").write_text("question,answer,reference,correct,confidence\nCapital?,Lima,Lima,no,0.5\n")
     code, said = called(main, ["measure", "q.csv", "--out", "o.jsonl"])
     assert code == 0 and "accuracy 0.0000" in said and "contain" not in said
+    with Api(lambda body, headers: (200, {"choices": [choice("no")]})) as grader:
+        asked = {"question": "Capital?", "answers": ["It is Rome"] * 2, "reference": "Rome"}
+        table = orce.confidence(None, [asked], ["agreement"], group_by=grader.address, server_model="m")
+    assert table.correct("agreement") == [False] and "contain" not in repr(table)
 
 
 def test_settings_that_are_no_json_are_refused_with_an_example(folder):
@@ -329,5 +352,7 @@ def test_an_output_calibrates_a_method_on_the_judgements_of_its_own_answers(name
     orce.confidence(None, rows, ["agreement", "consistency"]).write(name)
     assert labelled_records(Path(name), "consistency") == [(2 / 3, True)] * 3
     assert labelled_records(Path(name), "agreement") == [(1 / 3, False)] * 3
+    files.write_jsonl("own.jsonl", [{"confidence": 0.4, "correct": True, "own": "a column of a user's"}])
+    assert labelled_records(Path("own.jsonl"), "agreement") == [(0.4, True)]
     with pytest.raises(BadInput, match="no confidence of 'consistence'; it has .*agreement, consistency"):
         labelled_records(Path(name), "consistence")

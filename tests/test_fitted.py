@@ -109,11 +109,7 @@ def test_a_logistic_combination_is_scikit_learns_on_logits(folder):
     assert [one["confidence"] for one in lines("out.jsonl")] == pytest.approx(expected, abs=1e-6)
 
 
-@pytest.mark.parametrize(("over", "message"), [
-    ({"answer": "8"}, "second.jsonl: judges '8' for id .*, and first.jsonl judges 'ant'"),
-    ({"id": "x"}, "second.jsonl: not the items of first.jsonl"),
-    ({"confidence": 60}, "second.jsonl, line 1: confidence is 60; expected a number from 0 to 1"),
-])  # fmt: skip
+@pytest.mark.parametrize(("over", "message"), cases("apart"))
 def test_rows_that_do_not_belong_together_are_refused(folder, over, message):
     first, second = said("test")
     paths = [write("first.jsonl", first), write("second.jsonl", [second[0] | over, *second[1:]])]

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import yaml
-from conftest import PROGRAMS, ROOT, program, prompts_words
+from conftest import PROGRAMS, ROOT, cases, program, prompts_words
 from servers import Hub, Repo
 from small_matrix import SNAKEMAKE
 from transformers import AutoModelForCausalLM
@@ -157,14 +157,7 @@ def test_what_was_read_once_is_read_again_without_a_connection(served, tmp_path)
     assert len(said.splitlines()) == 1, said
 
 
-@pytest.mark.parametrize(("name", "gated", "change", "message"), [
-    ("mmlu", 401, {}, "gated on the hub; accept its terms.*hf auth login"),
-    ("reclor", 403, {}, "gated on the hub; accept its terms.*hf auth login"),
-    ("drop", None, {"revision": "f" * 40}, "the hub has no revision 'ffffffff.*a commit"),
-    ("logiqa", None, {"revision": "v9"}, "the hub has no revision 'v9'"),
-    ("drop", None, {"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
-    ("logiqa", None, {"hub": "nobody/nothing"}, "nobody/nothing: no such data set on the hub, or a private one"),
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "gated", "change", "message"), cases("hub_refusals"))
 def test_a_data_set_that_is_gated_or_not_there_is_one_line(served, tmp_path, name, gated, change, message):
     served.repos[PAPER["datasets"][name]["source"]["hub"]].gated = gated
     code, said = freeze(tmp_path, served, name, change=change)
@@ -229,12 +222,7 @@ def test_weights_are_fetched_by_their_index_and_no_job_asks_the_hub_again(served
     assert code == 0 and QWEN["revision"] in said and len(weights.asked) == before, said
 
 
-@pytest.mark.parametrize(("change", "message"), [
-    ({"gated": 403}, "Qwen/Qwen3-8B: gated on the hub; accept its terms on its page there, then log in with"),
-    ({"commit": "e" * 40}, "Qwen/Qwen3-8B: the hub has no revision 'b968826d9c46dd6066d109eabc6255188de91218' of it"),
-    ({"kind": "datasets"}, "Qwen/Qwen3-8B: no such model on the hub, or a private one, which needs `hf auth login`"),
-    ({"sizes": {"model-00001-of-00004.safetensors": 10**16}}, "the weights need 10000000.0 GB more, and "),
-])  # fmt: skip
+@pytest.mark.parametrize(("change", "message"), cases("model_refusals"))
 def test_access_and_space_are_asked_for_before_the_first_job(served, weights, project, change, message):
     vars(weights).update(change)
     code, said = on_the_hub([*SNAKEMAKE, "--cores", "1", "--", WEIGHTS], project, served)

@@ -25,7 +25,7 @@ def values(records):
     return [[record[key] for key in VALUES] for record in records]
 
 
-def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_without_training(finished, tmp_path, small):
+def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_untrained(finished, tmp_path, small, capsys):
     pairs = finished_run.pairs(finished)
     assert any(record["answer"] is None for record in pairs)
     evaluated = files.read_jsonl(finished / CELL / "confidences.jsonl")
@@ -40,7 +40,9 @@ def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_without_tra
         finished_run.state(tmp_path / "vanilla.jsonl")
     untrained = files.read_jsonl(tmp_path / "vanilla.jsonl")
     assert values(orce.load_judge(base=small, **BATCHES)(pairs)) == values(untrained)
+    capsys.readouterr()
     table = orce.confidence(small, pairs, ["vanilla"], task=ARITHMETIC, **BATCHES)
+    assert "prompts have less than 50% of their probability on 0 to 100 percent" in capsys.readouterr().err
     assert table.confidence("vanilla") == [record["confidence"] for record in untrained]
 
 
@@ -106,7 +108,7 @@ def test_a_mistake_ends_in_one_line_before_anything_is_measured(arguments, messa
 def test_an_adapter_whose_base_is_gone_says_what_to_name(finished, tmp_path):
     for name in ("adapter_config.json", "adapter_model.safetensors", "manifest.json"):
         shutil.copy(finished / CELL / name, tmp_path)
-    with pytest.raises(BadInput, match="its base model 'results/models/small' is not here; name it"):
+    with pytest.raises(BadInput, match="its base model 'results/models/small' is not here; put it at .*load_judge"):
         orce.load_judge(tmp_path)
 
 

@@ -200,18 +200,7 @@ def test_wrong_answers_that_contain_an_accepted_one_are_counted():
     assert near_miss_report(sampled(["Paris"], ["Paris"], [True]), asked, QA) is None
 
 
-ANS = {"equality": "numeric", "answer_pattern": r"ANS\((.*?)\)"}
-NEW = {"equality": "numeric", "answer_marks": ["Emaitza", "Vastaus"]}
-LETTER = {"task": "choice", "options": ["Rome", "Paris"], "answer_is": "letter", "answer_pattern": r"=> ([A-D])"}
-
-
-@pytest.mark.parametrize(("more", "reference", "text", "answer", "rule"), [
-    (ANS, "18", "First ANS(17), then ANS(18) of 20.", "18", "answer_pattern: unmarked: first"),
-    (ANS, "18", "The answer is 18.", None, None),
-    (NEW, "18", "6 * 2 = 12\nemaitza 18, or 20", "18", "answer_marks: English: first"),
-    (NEW, "18", "The answer is 18", "18", "English: first"),
-    (LETTER, "B", "A is in Italy. => B", "B", "answer_pattern: unmarked: first letter"),
-])  # fmt: skip
+@pytest.mark.parametrize(("more", "reference", "text", "answer", "rule"), cases("own_marks"))
 def test_a_pattern_or_marks_of_ones_own_read_an_answer(prompts, more, reference, text, answer, rule):
     (asked,) = prompts([{"q": "6 * 3?", "a": reference}], **more)
     found = tasks.get(more.get("task", "qa")).extract(text, asked)

@@ -350,7 +350,7 @@ def test_a_coverage_keeps_the_surest_of_all_questions_and_counts_unread_ones():
     """Of five in float32, one of them unread: two of the five are .9 and .6."""
     given = [value and float(np.float32(value)) for value in (0.9, 0.2, None, 0.6, 0.4)]
     table = orce.confidence(None, [{"answer": str(i), "confidence": one} for i, one in enumerate(given)], ["given"])
-    for coverage, kept in ((0.2, [0]), (0.4, [0, 3]), (0.5, [0, 3, 4]), (0.8, [0, 1, 3, 4])):
+    for coverage, kept in ((1e-12, [0]), (0.2, [0]), (0.4, [0, 3]), (0.5, [0, 3, 4]), (0.8, [0, 1, 3, 4])):
         table.keep(coverage=coverage)
         assert [i for i, row in enumerate(table) if row["decision"] == "keep"] == kept
     with pytest.raises(BadInput, match="coverage is 1, and of 5 confidences 4 are readable"):
@@ -495,13 +495,7 @@ def test_a_response_has_the_confidence_of_its_tokens_or_of_its_choices():
     assert orce.of_response(response("Lima", "lima.", "Quito"), "agreement") == 2 / 3
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ((response("Lima"),), "ask with logprobs=True"),
-    ((response("Lima"), "agreement"), "ask for n=5"),
-    ((response("Lima"), "p_true"), "unknown method 'p_true'"),
-    (({"error": "no"},), "not a chat completion"),
-    ((3,), "of type int"),
-])  # fmt: skip
+@pytest.mark.parametrize(("arguments", "message"), cases("responses"))
 def test_a_response_without_what_a_method_reads_says_what_to_ask_for(arguments, message):
     with pytest.raises(BadInput, match=message):
         orce.of_response(*arguments)

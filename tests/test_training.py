@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 import torch
-from conftest import ROOT, on_cpu, training_settings
+from conftest import ROOT, cases, on_cpu, training_settings
 from plain_models import losses_of
 from safetensors.torch import load_file
 from two_processes import killed_at_its_third_step
@@ -248,12 +248,7 @@ def test_cudnns_attention_is_off():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("which", "event", "said"), [
-    ("sft", "on_step_begin", r"step 2, examples [\d, ]+ of \d+: grad_norm is nan; nothing is written; set a lower learning_rate"),
-    ("sft trl", "on_step_begin", "step 2: grad_norm is nan; nothing is written; set a lower learning_rate"),
-    ("dpo trl", "on_step_begin", "step 2: grad_norm is nan; nothing is written; set a lower learning_rate"),
-    ("sft", "on_step_end", r"step \d+, the last: weights \(\S+lora_A\S+\) are not finite; nothing is written"),
-])  # fmt: skip
+@pytest.mark.parametrize(("which", "event", "said"), cases("not_finite"))
 def test_a_gradient_or_a_last_weight_that_is_not_finite_ends_the_training_unwritten(
     settings, warm, tmp_path, which, event, said
 ):

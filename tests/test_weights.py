@@ -197,7 +197,7 @@ def test_an_adapter_that_does_not_name_its_base_says_so(folders, tiny, base, tmp
     (folder / "manifest.json").unlink()
     config = json.loads((folder / "adapter_config.json").read_text())
     (folder / "adapter_config.json").write_text(json.dumps(config | {"base_model_name_or_path": base}))
-    says = r"base_model_name_or_path is .*, so it does not say which model the adapter is for; .* or give it as --base"
+    says = r"base_model_name_or_path is .*, so it does not say which model the adapter is for; write .* or name it in Python: orce.load"
     refused(folder, says, lambda: judged(folder), lambda: orce.load_judge(folder, device="cpu"))
     (scored,) = orce.load_judge(folder, base=tiny, device="cpu")([QUESTION])
     assert 0 <= scored["mean"] <= 1

@@ -106,7 +106,7 @@ def threshold_for_coverage(confidence: Confidences, coverage: float) -> float:
         check_share("coverage", coverage)
     values = floats(confidence)
     least_first = np.sort(values[~np.isnan(values)])
-    kept = int(np.ceil(coverage * len(values) - 1e-9))
+    kept = max(1, int(np.ceil(coverage * len(values) - 1e-9)))
     if kept > len(least_first):
         raise BadInput(
             f"coverage is {coverage:g}, and of {len(values)} confidences {len(least_first)} are readable"

@@ -62,11 +62,13 @@ OPTION_OF = {
     f"models.{MODEL}.source": "model",
     f"models.{MODEL}.template_kwargs": "template_kwargs",
     f"models.{MODEL}.shots": "shots",
+    "methods:": "methods",  # a row's name, which may be a file's
     "methods": "settings",
 }
 
 
 @process.missing_extra_is_bad_input()
+@process.say_tallies()
 @typed
 def confidence(
     model: Annotated[
@@ -195,7 +197,10 @@ def confidence(
                 "max_tokens": max_tokens,
             },
         )
-        reads_samples = any(method.compares or not method.logprobs_suffice for method in leaves)
+        _check_columns(asked, [*rows, JUDGE] if judge else [*rows], registry)
+        reads_samples = any(
+            method.compares or method.states or not method.logprobs_suffice for method in leaves
+        )
         if not has_answers and not reads_samples:  # the greedy answers are enough
             config.answers.samples = 0
         weights = None if judge is None else judges.local_folder(str(judge))
@@ -344,6 +349,21 @@ def _usable(registry: Registry, name: str, source: Record, asked: list[Question]
             f"{name} needs the model: --model (model=) with its folder, its hub id, or a server's address and --server-model"
         )
     return method
+
+
+def _check_columns(asked: list[Question], columns: list[str], registry: Registry) -> None:
+    """Raises BadInput for a column of the questions whose name the output has for one of its own."""
+    taken = ["own", *columns]
+    for name in columns:
+        if name != JUDGE and registry.answers_scored(name) != {"greedy"}:
+            taken += [f"{name}_answer", f"{name}_correct"]
+    for question in asked:
+        for name in taken:
+            is_earlier = name == "own" and isinstance(question.more.get(name), Mapping)
+            if name in question.more and not is_earlier:
+                raise BadInput(
+                    f"{question.where}: the output has a column {name!r} of its own; rename that of the questions"
+                )
 
 
 def _check_served(name: str, method: Method, has_answers: bool) -> None:
@@ -569,13 +589,13 @@ def _record(
     record["confidence"] = {name: line["confidence"] for name, line in lines.items()}
     own = {}
     for name, line in lines.items():
-        is_given_another = name == GIVEN and line["answer"] != main["answer"]
-        if name in choosing or is_given_another:
+        if name in choosing or line["answer"] != main["answer"]:
             own[name] = _answer(line, question.labelled)
     if own:
         record["own"] = own
     for key, value in question.more.items():
-        if key not in brought.KEYS:  # a column that is not read stays in the table
+        # a column that is not read stays in the table; `own` is an earlier output's
+        if key not in brought.KEYS and key != "own":
             record.setdefault(key, value)
     return record
 
@@ -608,8 +628,10 @@ def _hints(
     if 0 < len(labelled) < len(table):
         yield f"{len(labelled)} of {len(table)} questions have a label: metrics are of these"
     if task == "qa":
-        # a label beside an answer is not compared with it
-        judged = {name for name, sample in samples.items() if sample.get("judged")}
+        # neither a label beside an answer nor a grader compares it with the reference
+        judged = {
+            name for name, sample in samples.items() if sample.get("judged") or sample.get("graded")
+        }
         yield from _contains_hint([pair for pair in labelled if pair[0]["id"] not in judged])
     if run.config.grading is None and BY_MEANING.intersection(below):
         answers = [(samples[example["id"]]["answers"], example) for example in examples]
@@ -708,8 +730,8 @@ def _check_outputs(args: Any) -> None:
         "the input": args.questions,
         "the file of --fit": args.fit,
         "the file of --calibration": args.calibration,
+        "the folder of finished work (--folder)": args.folder,
     }
-    writable(args.out)
     if args.metrics and Path(args.metrics).is_dir():
         raise BadInput(f"--metrics {args.metrics} is a folder; name a file in .json")
     for option, output in {"--out": args.out, "--metrics": args.metrics}.items():
@@ -720,9 +742,10 @@ def _check_outputs(args: Any) -> None:
 
 
 def run(args):
+    writable(args.out)
+    args.folder = args.folder or Path(args.out).with_suffix(".work")
     _check_outputs(args)
     args.methods = args.methods and [name.strip() for name in args.methods.split(",")]
-    args.folder = args.folder or Path(args.out).with_suffix(".work")
     args.questions = brought.read(args.questions, args.fields, task=args.task, limit=args.limit)
     _check_decision(args, args.questions)
     parameters = inspect.signature(confidence).parameters

@@ -257,6 +257,8 @@ def schedule(hours, needed, inputs, urgency, number: int) -> float:
 def gpu_peak(config: Config, asked: str, peak: float | None) -> tuple[float, str]:
     """The peak of a GPU, and a note on its number format and memory."""
     if peak is not None:
+        if not 0 < peak < math.inf:
+            raise BadInput(f"--tflops is {peak:g}; expected a number above 0")
         return peak, f"GPU: a peak of {peak:g} TFLOP/s, as given."
     name = next((gpu for gpu in KNOWN.gpus if gpu.lower() == asked.lower()), None)
     if name is None:
@@ -471,6 +473,7 @@ def model_sizes(config: Config, job: Job) -> Sizes:
     source = config.models[name].source
     if picking.on_server(config, name):
         return Sizes(0)
+    remedy = "an estimate needs a folder with its config.json (source: {path: FOLDER})"
     file = Path(source.get("path", ""), "config.json")
     if "path" in source and file.exists():
         given = json.loads(file.read_text())
@@ -480,9 +483,10 @@ def model_sizes(config: Config, job: Job) -> Sizes:
         shape: list[Any] = [given.get(key) or usual.get(key) for key in SHAPE]
         if all(shape):
             return decoder(*shape)
+        lacking = [key for key, value in zip(SHAPE, shape, strict=True) if not value]
+        remedy = f"its config.json has no {', '.join(lacking)}, which an estimate needs"
     origin = source.get("hub") or source.get("package") or source.get("path")
     if origin not in SIZES:
-        remedy = "an estimate needs a folder with its config.json (source: {path: FOLDER})"
         raise BadInput(f"models.{name}: how large is {origin!r}? {remedy}")
     return SIZES[origin]
 

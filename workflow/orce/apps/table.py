@@ -306,7 +306,9 @@ def _judged(record: Record, method: str) -> Record:
     """The mapping with the answer that a method judges and its `correct`: the method's own, or the
     record.
     """
-    return (record.get("own") or {}).get(method, record)
+    own = record.get("own")
+    # any other column of this name is a user's
+    return own.get(method, record) if isinstance(own, dict) else record
 
 
 def _number(confidence: float | None) -> str:

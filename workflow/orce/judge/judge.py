@@ -317,7 +317,7 @@ def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, An
     if not recorded and not (isinstance(name, str) and name):
         raise BadInput(
             f"{described}: base_model_name_or_path is {json.dumps(name)}, so it does not say which model the adapter is "
-            "for; write its folder or hub id there, or give it as --base"
+            "for; write its folder or hub id there, or name it in Python: orce.load_judge(FOLDER, base=MODEL)"
         )
     source = recorded or {"path": name}
     if "hub" in source:
@@ -329,4 +329,7 @@ def _source_below(folder: Path, recorded: dict[str, Any] | None) -> dict[str, An
             return {"path": str(path)}
     if not recorded and str(name).count("/") <= 1:
         return {"hub": name, "revision": adapter.get("revision")}
-    raise BadInput(f"{folder}: its base model {source['path']!r} is not here; name it with --base")
+    raise BadInput(
+        f"{folder}: its base model {source['path']!r} is not here; put it at that path, or name it in Python: "
+        "orce.load_judge(FOLDER, base=MODEL)"
+    )

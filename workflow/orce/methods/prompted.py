@@ -153,9 +153,16 @@ def p_true_ask(example: Example, answer: str | None, task: Task, settings: Setti
     return ask_about("p_true_text", example, answer, task)
 
 
+# One of the two is denied ("that is not true"), or the letter is in a sentence ("A better ...").
+NOT_SAID = rf"(?i:{DENIED})(?:(?i:true|false)|[AB])\b|\b[AB] (?!is )[a-z]"
+
+
 def p_true_read(text: str, settings: Settings) -> float | None:
-    """1 for A, True, and 0 for B, False; None for a text that says neither or both."""
-    letters = re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|[AB]\b)", extract.plain(text))
+    """1 for A, True, and 0 for B, False; None for a text that says neither or both, or denies one."""
+    plain = extract.plain(text)
+    if re.search(NOT_SAID, plain):
+        return None
+    letters = re.findall(r"\b(?:[ABab](?=[.):]|\s*$)|[AB]\b)", plain)
     words = re.findall(r"(?i)\b(?:true|false)\b", text)
     said = {letter in "Aa" for letter in letters} | {word.casefold() == "true" for word in words}
     return float(said.pop()) if len(said) == 1 else None

@@ -86,8 +86,8 @@ def show(text: str) -> None:
 
 
 def tally(what: str, held: int, seen: int) -> None:
-    """Count prompts with some property, such as "hold a tab", printed once at exit: `held` of `seen`
-    more prompts have it.
+    """Count prompts with some property, such as "hold a tab", said at the end of `say_tallies`:
+    `held` of `seen` more prompts have it.
     """
     held_before, seen_before = _tallies.get(what, (0, 0))
     _tallies[what] = (held_before + held, seen_before + seen)

@@ -163,7 +163,7 @@ def readable(item: Item) -> bool:
 def require_both(correct: list[bool], path: str) -> None:
     if set(correct) != {True, False}:
         few = f"{len(correct)} items to fit on, without both a right and a wrong answer"
-        raise BadInput(f"{path}: {few}; name a larger set in calibrate_on")
+        raise BadInput(f"{path}: {few}; fit on a larger set: calibrate_on, or --fit")
 
 
 def align_by_id(paths: list[str]) -> list[Item]:
