@@ -237,11 +237,12 @@ def _options(key: str, dataset: Dataset) -> Iterator[str]:
 def _splits(key: str, dataset: Dataset) -> Iterator[str]:
     splits = dataset.splits
     test = splits["test"]
+    beside_test = [name for name in splits if name != "test" and splits[name].origin == test.origin]
+    if dataset.remove_overlap and beside_test:
+        yield f"{key}.remove_overlap: needs a test split from another source split than {beside_test[0]}"
     for split in TRAINING_SPLITS:
-        if split not in splits or splits[split].origin != test.origin:
+        if split not in beside_test:
             continue
-        if dataset.remove_overlap:
-            yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
         if None in (splits[split].share, test.share):
             only = (
                 "a training split may share it only if both have a size, so that they are cut apart"
