@@ -421,6 +421,10 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
     for row in rows:
         with _at(f"{key}.methods"):
             registry.weights(row)
+        for leaf in registry.leaves(row):
+            source = registry.parse(leaf).source
+            if source not in (None, *config.models):
+                yield f"{key}.methods: {leaf}: no model {source!r}; models are {', '.join(config.models)}"
         yield from _fitted_twice(f"{key}.methods", row, registry)
         if table.kind == "transfer":
             yield from _transferred(f"{key}.methods", row, table, registry)
@@ -430,8 +434,14 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 
 
 def _transferred(key: str, row: str, table: Table, registry: Registry) -> Iterator[str]:
-    """In a transfer, the members of a combination have to be transferred too."""
-    method = registry.parse(row).method
+    """In a transfer, rows have no source of their own, and the members of a combination have to be
+    transferred too.
+    """
+    name = registry.parse(row)
+    if name.source:
+        alone = row.replace(f"-from-{name.source}", "")
+        yield f"{key}: {row}: a transfer adds its source to the rows; write {alone}"
+    method = name.method
     if not registry.get(method).members:
         return
     for leaf in registry.with_weights([row]):
