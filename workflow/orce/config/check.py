@@ -576,10 +576,16 @@ def data(config: Config) -> None:
         _require_file(
             f"models.{name}.source.path", weights, "the folder of the weights", Path.is_dir
         )
-    if config.python is not None and shutil.which(config.python) is None:
-        raise BadInput(
-            f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
-        )
+    if config.python is not None:
+        # the jobs' commands begin with `python`, which is looked for in this folder
+        if not config.python.endswith("/python"):
+            raise BadInput(
+                f"config: python: {config.python}; expected FOLDER/python, as a virtual environment has it"
+            )
+        if shutil.which(config.python) is None:
+            raise BadInput(
+                f"config: python: {config.python} is not a program here; expected a Python interpreter"
+            )
     spec = config.grading
     if spec is not None:
         _require_file("grading.prompt", spec.prompt, "a template", Path.is_file)
