@@ -13,6 +13,7 @@ from pathlib import Path
 import finished_run
 import mutants
 import pytest
+import yaml
 from conftest import PROGRAMS, PROMISED, ROOT, program
 
 from orce import stages
@@ -141,10 +142,12 @@ def test_every_rule_is_written_out_and_runs_the_stage_of_its_name_and_every_stag
     assert set(stages.SHARED.items()) <= set(OTHER_NAMES.items())
 
 
-def test_the_plan_knows_every_stage_that_leases_a_gpu_and_every_option_that_names_an_output():
-    leased = {stage_of(name) for name, text in RULES.items() if "-m orce.runtime.lease" in text}
+def test_the_plan_and_slurms_profile_know_every_stage_that_leases_a_gpu_and_the_plan_every_option_that_names_an_output():
+    leased = {name for name, text in RULES.items() if "-m orce.runtime.lease" in text}
     where = "name the stage in ANSWERING or JUDGING of orce/runtime/preflight.py"
-    assert leased and leased <= {*plan.LOADING}, where
+    assert leased and {*map(stage_of, leased)} <= {*plan.LOADING}, where
+    profile = yaml.safe_load((ROOT / "workflow" / "profiles" / "slurm" / "profile.yaml").read_text())
+    assert leased == {*profile["set-resources"]}, "name the rule in workflow/profiles/slurm/profile.yaml"
     named = {option for text in RULES.values() for option in re.findall(r"(--[\w-]+) \{output", text)}
     assert {"--out", "--manifest"} <= named <= {*planned.WRITTEN}, "name the option in WRITTEN of orce/apps/planned.py"
 

@@ -73,22 +73,6 @@ def test_a_folder_or_server_replaces_the_hub_or_package_of_another_file(section,
         assert to_mapping(picking.model_settings(checked, name).source) == expected
 
 
-def test_splits_of_one_file_that_share_its_rows_unnoticed_are_refused(tmp_path):
-    path = tmp_path / "all.jsonl"
-    path.write_text('{"question": "Who?", "answer": "I"}\n' * 9)
-
-    def data(second):
-        origins = {"sft": "train", "rl": "train", "test": second}
-        splits = {name: {"from": origin, "size": 3} for name, origin in origins.items()}
-        fields = {"question": "question", "answer": "answer"}
-        spec = {"task": "qa", "source": {"path": str(path)}, "fields": fields, "splits": splits}
-        configuration.data(configuration.check(changed("datasets/drop", spec)))
-
-    data("train")
-    with pytest.raises(BadInput, match="one file, so from: test and from: train are the same rows"):
-        data("test")
-
-
 def snakemake(folder, *arguments, to="paper_tables") -> tuple[int, str]:
     return dry_run.snakemake(folder, *SNAKEMAKE[1:], "--cores", "1", *arguments, "--", to)
 

@@ -251,7 +251,11 @@ def test_a_gpu_is_named_and_not_guessed_and_what_is_wrong_is_said_in_one_line(pr
 
 @pytest.fixture
 def busy(project, monkeypatch):
-    (project / "bin").mkdir()
+    for name in ("bin", "bare"):
+        (project / name).mkdir()
+    bare = project / "bare" / "python"  # an interpreter without a package
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return project
 
@@ -303,8 +307,6 @@ def test_a_machine_that_can_or_that_does_not_say_is_not_refused(busy, driver, se
 def test_a_cluster_has_gpus_that_this_machine_does_not_show(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     machine.gpus_needed([{"gpu": 2, "gpus_wanted": 2}], None, local=False)
-    with pytest.raises(BadInput, match="gpu=1, but a job needs 2 GPUs"):
-        machine.gpus_needed([{"gpu": 1, "gpus_wanted": 2}], 1, local=False)
 
 
 HOLD = """

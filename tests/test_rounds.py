@@ -120,7 +120,7 @@ def test_each_stage_is_given_the_keys_of_the_configuration_that_are_its_own(wide
     judging = re.compile(r"(sft|train|dpo|candidates|state) (words/m|held|far)/")
     judges = [settings["model"] for name, settings in given.items() if judging.match(name)]
     source = {key: config["models"]["m"][key] for key in ("source", "template_kwargs")}
-    assert len(judges) == 6 + 1 + 9
+    assert len(judges) == 6 + 2 + 9
     assert all(model == judges[0] and model.items() >= source.items() for model in judges)
     assert [given[f"pairs words/m/pairs/{reward}.jsonl"]["reward"] for reward in ("sc", "nrd")] == ["sc", "nrd"]
     assert given["fit words/m/sft+platt/confidences.jsonl"]["module"] == "platt"
@@ -136,7 +136,7 @@ def test_reports_have_the_rows_of_their_tables_and_metrics_csv_the_label_of_the_
         f"results/{cell}/{method}/metrics.json" for cell, methods in (
             ("words/m", ["vanilla", "consistency", "cot", "conftuner", "sft", "orce-nrd", "sft+platt", "mix", "probe", "p_ik",
                          "probe_judge", "p_true", "weighted_semantic_entropy", "linguistic"]),
-            ("far/m", ["orce", "probe", "conftuner"]), ("words/n", ["vanilla", "sft-from-m", "orce-from-m"]),
+            ("far/m", ["orce", "probe", "dpo2"]), ("words/n", ["vanilla", "sft-from-m", "orce-from-m"]),
         ) for method in methods
     )]  # fmt: skip
     cells = settings_of(reports["figures"])["cells"]

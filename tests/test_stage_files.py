@@ -308,28 +308,30 @@ def test_a_combination_reads_its_rows_by_id_and_an_unread_confidence_is_the_conf
 def test_a_probe_is_fitted_on_training_questions_alone_without_those_of_the_test_set_and_their_twins():
     """Of two layers the second one tells right from wrong; the twin and the equal question have states that would turn the fit round."""
     rng = np.random.default_rng(0)
-    training = [asked(f"n{i:02}", f"x{i}") for i in range(20)] + [asked("equal", "ant"), asked("twin", "hen and dog")]
-    test = [*QUESTIONS, asked("e", "dog and hen")]
+    training = [("sft", asked(f"n{i:02}", f"x{i}")) for i in range(20)]
+    training += [("rl", asked("n00", "ant")), ("rl", asked("n01", "hen and dog"))]  # other questions than those of sft
+    test = [("test", row) for row in (*QUESTIONS, asked("e", "dog and hen"))]
     right = [i % 2 == 0 for i in range(20)] + [True, True]
-    state = {row["id"]: rng.normal(size=(2, 3)) for row in [*training, *test]}
-    for row, correct in zip(training, right, strict=True):
-        state[row["id"]][1, 0] += 3 * correct if row["id"][0] == "n" else -50
-    state = {name: layers.astype("<f2") for name, layers in state.items()}
+    state = {(split, row["id"]): rng.normal(size=(2, 3)) for split, row in [*training, *test]}
+    for (split, row), correct in zip(training, right, strict=True):
+        state[split, row["id"]][1, 0] += 3 * correct if split == "sft" else -50
+    state = {key: layers.astype("<f2") for key, layers in state.items()}
     states = write("states/answers.jsonl", [
-        {"id": row["id"], "split": split, "answer": [base64.b64encode(layer.tobytes()).decode() for layer in state[row["id"]]]}
-        for split, rows in (("test", test), ("sft", training)) for row in rows
+        {"id": name, "split": split, "answer": [base64.b64encode(layer.tobytes()).decode() for layer in layers]}
+        for (split, name), layers in state.items()
     ])  # fmt: skip
-    csv = [f"{row['id']},sft,1,2,{int(one)},ant,{int(one)}\n" for row, one in zip(training, right, strict=True)]
+    csv = [f"{row['id']},{of},1,2,{int(one)},ant,{int(one)}\n" for (of, row), one in zip(training, right, strict=True)]
     Path("surrogate.csv").write_text(HEAD + "".join(csv))
     samples = [*SAMPLES, sampled("e", "test", ["hen"], [False], greedy("hen", False))]
     stage(
         "fit", NAMED | {"method": "probe", "module": "probe", "depths": [0.5, 1.0]}, out="probe.jsonl", fit="fit.json",
-        prompts=write("test.jsonl", test), fit_on={"sft": write("sft.jsonl", training)}, surrogate="surrogate.csv",
+        fit_on={of: write(f"{of}.jsonl", [row for split, row in training if split == of]) for of in ("sft", "rl")},
+        prompts=write("test.jsonl", [row for _, row in test]), surrogate="surrogate.csv",
         samples=write("samples.jsonl", samples), states=[states], fit_states=[states],
     )  # fmt: skip
     facts = json.loads(Path("fit.json").read_text())
     assert (facts["n"], facts["n_in_test_set"], facts["parameters"]["layer"]) == (20, {"exact": 1, "twin": 1}, 1)
-    kept, own = (np.array([state[row["id"]][1] for row in rows]).astype(float) for rows in (training[:20], test))
+    kept, own = (np.array([state[of, row["id"]][1] for of, row in some], float) for some in (training[:20], test))
     center, scale = kept.mean(0), kept.std(0)
     plain = LogisticRegression(C=facts["parameters"]["C"], max_iter=10_000).fit((kept - center) / scale, right[:20])
     expected = plain.predict_proba((own - center) / scale)[:, 1]

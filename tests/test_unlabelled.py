@@ -40,7 +40,8 @@ def looking(folder):
 KNOWN = methods.known()
 OWN = ["looking/watching.py", "looking/choosing.py"]
 OF_SAMPLES = [*sorted(name for name, method in KNOWN.items() if method.compares), *OWN, "both"]
-OF_A_SERVER = ["likelihood", "sequence_probability", "min_likelihood", "topk", "cot", "linguistic", "looking/asking.py"]
+ASKING = ["looking/asking.py", "looking/turning.py"]
+OF_A_SERVER = ["likelihood", "sequence_probability", "min_likelihood", "topk", "cot", "linguistic", *ASKING]
 OF_WEIGHTS = ["p_true", "weighted_semantic_entropy", "vanilla"]
 CALIBRATED = ["agreement+platt", "agreement+isotonic", "agreement+temperature", "mixed"]
 PROBES = sorted(name for name, method in KNOWN.items() if method.states)

@@ -139,6 +139,7 @@ def test_the_target_tune_tries_every_point_of_the_grid_on_the_validation_split(p
 @pytest.mark.parametrize(("without", "said"), [
     ("tune", "config: no `tune`; give the grid"),
     ("validation", "config: datasets.sums.splits: no validation; tune chooses on it"),
+    ("- orce", "config: paper_tables: no row of these tables has the paper's reward; tune chooses its settings: add orce"),
 ])  # fmt: skip
 def test_what_tuning_needs_is_named(project, without, said):
     code, text = tuning(project, without)

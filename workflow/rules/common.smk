@@ -322,7 +322,7 @@ def made_on_the_way():
         files |= {*answers_of(cell), cell.confidences(method)}
         for home, name in trained_llms(dataset, model, method):
             files |= {*answers_of(home), f"{home.folder}/{name}/manifest.json"}
-            if name.startswith("dpo"):
+            if name == "dpo" or name.startswith("dpo-"):  # and not a user's training, such as dpo2
                 reward, _ = reward_and_round(name)
                 rounds = [made_in_round(home, reward, number) for number in range(1, CONFIG.dpo.rounds + 1)]
                 files |= {*itertools.chain.from_iterable(rounds)}
@@ -351,7 +351,10 @@ def trials(wildcards):
         raise BadInput(f"config: no `tune`; give the grid: {grid}")
     cells = set()
     for dataset, model, method in ROWS:
-        cells |= {cell for cell, name in trained_llms(dataset, model, method) if name.startswith("dpo")}
+        cells |= {cell for cell, name in trained_llms(dataset, model, method) if name == "dpo"}
+    if not cells:
+        need = "no row of these tables has the paper's reward; tune chooses its settings: add orce"
+        raise BadInput(f"config: paper_tables: {need}")
     for dataset, _ in sorted(cells):
         if "validation" not in CONFIG.datasets[dataset].splits:
             need = "no validation; tune chooses on it: validation: {from: SPLIT, size: N}"

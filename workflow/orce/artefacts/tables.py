@@ -454,7 +454,8 @@ def decoded(where: str, cell: Any) -> Any:
         raise BadInput(
             f'{where}: {cell[:80]!r} is a list as numpy prints it; write it as JSON, ["a", "b"]'
         )
-    with contextlib.suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+    # TypeError: {[0, 1]}, a set of lists
+    with contextlib.suppress(ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         value = ast.literal_eval(cell.strip())
         return plain(value) if isinstance(value, list | tuple | dict) else cell
     return cell

@@ -237,11 +237,12 @@ def _options(key: str, dataset: Dataset) -> Iterator[str]:
 def _splits(key: str, dataset: Dataset) -> Iterator[str]:
     splits = dataset.splits
     test = splits["test"]
+    beside_test = [name for name in splits if name != "test" and splits[name].origin == test.origin]
+    if dataset.remove_overlap and beside_test:
+        yield f"{key}.remove_overlap: needs a test split from another source split than {beside_test[0]}"
     for split in TRAINING_SPLITS:
-        if split not in splits or splits[split].origin != test.origin:
+        if split not in beside_test:
             continue
-        if dataset.remove_overlap:
-            yield f"{key}.remove_overlap: needs a test split from another source split than the training splits"
         if None in (splits[split].share, test.share):
             only = (
                 "a training split may share it only if both have a size, so that they are cut apart"
@@ -420,6 +421,10 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
     for row in rows:
         with _at(f"{key}.methods"):
             registry.weights(row)
+        for leaf in registry.leaves(row):
+            source = registry.parse(leaf).source
+            if source not in (None, *config.models):
+                yield f"{key}.methods: {leaf}: no model {source!r}; models are {', '.join(config.models)}"
         yield from _fitted_twice(f"{key}.methods", row, registry)
         if table.kind == "transfer":
             yield from _transferred(f"{key}.methods", row, table, registry)
@@ -429,8 +434,14 @@ def _table(key: str, table: Table, config: Config, registry: Registry) -> Iterat
 
 
 def _transferred(key: str, row: str, table: Table, registry: Registry) -> Iterator[str]:
-    """In a transfer, the members of a combination have to be transferred too."""
-    method = registry.parse(row).method
+    """In a transfer, rows have no source of their own, and the members of a combination have to be
+    transferred too.
+    """
+    name = registry.parse(row)
+    if name.source:
+        alone = row.replace(f"-from-{name.source}", "")
+        yield f"{key}: {row}: a transfer adds its source to the rows; write {alone}"
+    method = name.method
     if not registry.get(method).members:
         return
     for leaf in registry.with_weights([row]):
@@ -565,10 +576,16 @@ def data(config: Config) -> None:
         _require_file(
             f"models.{name}.source.path", weights, "the folder of the weights", Path.is_dir
         )
-    if config.python is not None and shutil.which(config.python) is None:
-        raise BadInput(
-            f"config: python: {config.python} is not a program here; expected the path of a Python interpreter"
-        )
+    if config.python is not None:
+        # the jobs' commands begin with `python`, which is looked for in this folder
+        if not config.python.endswith("/python"):
+            raise BadInput(
+                f"config: python: {config.python}; expected FOLDER/python, as a virtual environment has it"
+            )
+        if shutil.which(config.python) is None:
+            raise BadInput(
+                f"config: python: {config.python} is not a program here; expected a Python interpreter"
+            )
     spec = config.grading
     if spec is not None:
         _require_file("grading.prompt", spec.prompt, "a template", Path.is_file)

@@ -126,13 +126,18 @@ def broken_weights(config, loaded: set[str]) -> list[str]:
             keys.setdefault(source["path"], f"{key}.path")
     if not keys:
         return []
+    python = config.python or sys.executable
     done = subprocess.run(
-        [config.python or sys.executable, "-c", ASK_WEIGHTS, json.dumps(keys)],
+        [python, "-c", ASK_WEIGHTS, json.dumps(keys)],
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
-        check=True,
-        stdout=subprocess.PIPE,
+        check=False,
+        capture_output=True,
         text=True,
     )
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        remedy = "install envs/gpu.txt there, or envs/cpu.txt"
+        return [f"config: python: {python} cannot import the library ({reason}); {remedy}"]
     return done.stdout.splitlines()
 
 

@@ -97,7 +97,10 @@ def read_mapping(path: str | Path) -> dict[str, Any]:
     wrong.
     """
     try:
-        config = yaml.load(Path(path).read_text(encoding="utf-8"), _Strict)
+        text = Path(path).read_text(encoding="utf-8")
+        if Path(path).suffix == ".json":  # tabs may indent it, and are in none of its texts
+            text = text.replace("\t", " ")
+        config = yaml.load(text, _Strict)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         begins = error.context and error.context_mark

@@ -365,7 +365,7 @@ class Resources(Part, kw_only=True):
 
 
 class Config(Part, kw_only=True):
-    # interpreter that runs the steps; null is the one that runs Snakemake
+    # interpreter that runs the steps, FOLDER/python; null is the one that runs Snakemake
     python: str | None = None
     # every random choice derives from it; numpy takes seeds below 2**32
     seed: An[int, Meta(ge=0, le=4294967295)]

@@ -139,12 +139,13 @@ class Elicitation:
         if self.method.ask:
             return [*conversation, reply, {"role": "user", "content": AGAIN}]
         question = {"role": "user", "content": render("follow_up", what=self.method.answer)}
+        asked = without_reference(example)
         longer = []
         for turn in conversation:
             longer.append(turn)
             if turn["role"] != "assistant":
                 continue
-            _, stated = self.method.read(turn["content"], example, self.task, self.options)
+            _, stated = self.method.read(turn["content"], asked, self.task, self.options)
             if stated is not None:
                 repeated = statement(to_percent(stated))
                 longer += [question, {"role": "assistant", "content": repeated}]

@@ -200,9 +200,13 @@ def apply_probe(
     items = stages.read_tested(prompts, samples)
     tested = [example for example, _ in items]
     examples = stages.read_by_split(fit_on)
-    matches = find_overlaps([*examples.values()], tested, task=tasks.get(settings.task))
-    left_out = {match.train: match.kind for match in matches if match.kind != "near"}
-    kept = [key for key in examples if key[1] not in left_out]
+    left_out = {}
+    for split in fit_on:  # each alone: two of them may have the same ids
+        training = [example for key, example in examples.items() if key[0] == split]
+        for match in find_overlaps(training, tested, task=tasks.get(settings.task)):
+            if match.kind != "near":
+                left_out[split, match.train] = match.kind
+    kept = [key for key in examples if key not in left_out]
     rows = {row.key: row for row in read_surrogate(surrogate)}
     for split, name in kept:
         if (split, name) not in rows:
@@ -221,7 +225,7 @@ def apply_probe(
     records = []
     for (example, record), value in zip(items, values, strict=True):
         records.append(Confidence.of(example, record.greedy, float(value), record.greedy.raw))
-    kinds = Counter(left_out.get(name) for _, name in examples)
+    kinds = Counter(left_out.values())
     return records, {
         "fitted_on": [f"{split}={path}" for split, path in fit_on.items()],
         "depths": settings.depths,
