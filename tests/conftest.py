@@ -149,13 +149,13 @@ def cases(name: str) -> list:
     return [json.loads(line) for line in (ROOT / "tests" / "data" / f"{name}.jsonl").open(encoding="utf-8")]
 
 
-def peak_of(call: Callable, *arguments) -> int:
-    """The most bytes that Python's objects and numpy's arrays take in a call."""
+def with_peak(call: Callable, *arguments) -> tuple:
+    """What a call returns, and the most bytes that Python's objects and numpy's arrays took in it."""
     tracemalloc.start()
-    call(*arguments)
+    result = call(*arguments)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    return peak
+    return result, peak
 
 
 def program(*words, cwd=None, check=False, **environment) -> subprocess.CompletedProcess:

@@ -162,7 +162,6 @@ def test_the_grader_reads_sentences_and_where_it_says_nothing_the_label_or_exact
 
 
 def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd, monkeypatch):
-    """An engine with a size is told of the longest comparison."""
     sized: list[Any] = []
     monkeypatch.setattr(openai, "longest", lambda _, prompts, most: sized.extend(prompts), raising=False)
     with Grader() as grader:
@@ -177,7 +176,7 @@ def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd, 
         config["grading"] |= {"group": "grader", "grades": False}
         records, counts = graded(config)
     assert all(compared(text) for text in grader.asked())
-    assert max(map(len, grader.asked())) <= max(len(turns[-1]["content"]) for turns in sized)
+    assert max(map(len, grader.asked())) <= max(len(turns[-1]["content"]) for turns in sized), "each has room"
     assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 3
     assert [one["correct"] for one in records] == [EXACT] * 3 and counts == {"disagreements": 0}
 

@@ -12,7 +12,7 @@ import time
 from http.server import BaseHTTPRequestHandler
 
 import pytest
-from conftest import ARITHMETIC, cases, on_cpu, peak_of, sample_words
+from conftest import ARITHMETIC, cases, on_cpu, sample_words, with_peak
 from servers import Serving
 
 from orce import tasks
@@ -161,4 +161,4 @@ def test_what_cannot_be_read_is_asked_for_again_and_a_refusal_or_a_reply_without
 def test_what_is_read_is_little(step):
     """A server that sends as fast as it can, and one whose few bytes would become many: neither fills the memory."""
     for reply in (endless(b" " * 2**16, OPEN), BOMB):
-        assert peak_of(step, reply) < 16 * CAP
+        assert with_peak(step, reply)[1] < 16 * CAP

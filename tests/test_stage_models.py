@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import cases, on_cpu, peak_of, random_model
+from conftest import cases, on_cpu, random_model, with_peak
 from plain_models import Plain, losses_of, optimized
 from safetensors.torch import load_file
 from stages_by_hand import JUDGE, WORDS, asked, greedy, lines, sampled, stage, write
@@ -126,7 +126,7 @@ def test_likelihoods_are_of_each_reply_and_p_true_of_the_letter_a_after_the_samp
 def test_long_replies_take_the_memory_of_a_batch_and_not_of_all(deep):
     scorer = reading.Scorer(language_model.load(on_cpu(path=deep)))
     prompt, replies = [{"role": "user", "content": "?"}], ["one " * 200]
-    few, many = (peak_of(scorer.logprobs, [prompt] * n, [replies] * n) for n in (8, 40))
+    few, many = (with_peak(scorer.logprobs, [prompt] * n, [replies] * n)[1] for n in (8, 40))
     assert many < 2 * few
 
 
