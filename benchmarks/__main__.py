@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import median
 
 HERE = Path(__file__).parent
+WITH_MODEL = {"reading", "sampling", "training"}  # the comparisons that take options.model
 QUIET = {
     "TQDM_DISABLE": "1",
     "TRANSFORMERS_VERBOSITY": "error",
@@ -36,8 +37,10 @@ def main(argv: list[str]) -> int:
     os.environ["OMP_NUM_THREADS"] = str(options.threads)
     for key, value in QUIET.items():
         os.environ.setdefault(key, value)
-    options.model = options.model or str(_smollm2())
-    for name in options.names or comparisons.names():
+    names = options.names or comparisons.names()
+    if not options.model and WITH_MODEL & {*names}:
+        options.model = str(_smollm2())
+    for name in names:
         _one(name, comparisons.get(name), options)
     return 0
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -146,6 +147,15 @@ def pytest_terminal_summary(terminalreporter):
 def cases(name: str) -> list:
     """The lines of tests/data/NAME.jsonl, for one parametrised test."""
     return [json.loads(line) for line in (ROOT / "tests" / "data" / f"{name}.jsonl").open(encoding="utf-8")]
+
+
+def with_peak(call: Callable, *arguments) -> tuple:
+    """What a call returns, and the most bytes that Python's objects and numpy's arrays took in it."""
+    tracemalloc.start()
+    result = call(*arguments)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return result, peak
 
 
 def program(*words, cwd=None, check=False, **environment) -> subprocess.CompletedProcess:

@@ -184,11 +184,7 @@ def test_the_check_says_what_an_api_cannot_and_prints_no_secret(said, over, fold
     assert "\n" not in message and HIDDEN not in message
 
 
-@pytest.mark.parametrize("address", [
-    "http://localhost:1/v1?key={}", "http://localhost:1/v1#{}", "https://me:{}@localhost/v1", "https://{}@localhost/v1",
-    "https://me:a/b@{}@localhost/v1", "me:{}@localhost/v1", "http://localhost:1/v1?a=1&token={}", "ftp://me:{}@localhost",
-    "https://me:it's\"{}@localhost", "https://me:two words {}@localhost",
-])  # fmt: skip
+@pytest.mark.parametrize("address", cases("secret_addresses"))
 def test_a_secret_in_an_address_is_refused_at_every_door_and_not_printed(address, folder, capfd):
     address = address.format(HIDDEN)
     (folder / "config.yaml").write_text(yaml.safe_dump(asking(address)))

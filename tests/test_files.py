@@ -9,12 +9,11 @@ import signal
 import subprocess
 import sys
 import time
-import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import PROGRAMS, program
+from conftest import PROGRAMS, program, with_peak
 
 from orce.__main__ import main
 from orce.artefacts import files, store
@@ -165,10 +164,7 @@ def test_shards_are_joined_a_line_at_a_time():
         first, *others = records[i::3]
         files.write_jsonl(path, [first | {"spent": {"requests": 2}}, *others])
         store.seal(path)
-    tracemalloc.start()
-    code = main(["gather", "--shards", *shards, "--out", OUT])
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
+    code, peak = with_peak(main, ["gather", "--shards", *shards, "--out", OUT])
     assert code == 0 and [one["id"] for one in files.read_jsonl(OUT)] == list(range(3000))
     assert store.read_manifest("out.manifest.json")["spent"] == {"requests": 6}
     assert peak < os.stat(OUT).st_size / 3, "the shards are not in memory"

@@ -20,6 +20,7 @@ from orce.config import check as configuration
 from orce.errors import BadInput
 from orce.given import records as given_records
 from orce.given.grading import grade_form
+from orce.llm.engines import openai
 from orce.settings.load import merge
 from orce.stages import likelihoods, state
 
@@ -160,7 +161,9 @@ def test_the_grader_reads_sentences_and_where_it_says_nothing_the_label_or_exact
     assert "6 replies could not be read: the exact grade counts there" in said
 
 
-def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd):
+def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd, monkeypatch):
+    sized: list[Any] = []
+    monkeypatch.setattr(openai, "longest", lambda _, prompts, most: sized.extend(prompts), raising=False)
     with Grader() as grader:
         config = config_of(grader.address, n=3)
         del config["datasets"]["towns"]["fields"]["answer"]
@@ -173,6 +176,7 @@ def test_a_question_without_a_reference_is_not_graded_and_may_be_grouped(capfd):
         config["grading"] |= {"group": "grader", "grades": False}
         records, counts = graded(config)
     assert all(compared(text) for text in grader.asked())
+    assert max(map(len, grader.asked())) <= max(len(turns[-1]["content"]) for turns in sized), "each has room"
     assert [one["meanings"] for one in records] == [[0, 0, 1, 2, 0]] * 3
     assert [one["correct"] for one in records] == [EXACT] * 3 and counts == {"disagreements": 0}
 

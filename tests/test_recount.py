@@ -28,6 +28,7 @@ def change(path: Path, pattern: str, replacement: str) -> None:
     (CELL / "sft/confidences.jsonl", r'("confidence": )[\d.]+', r"\g<1>0.33", "and its items give"),
     (CELL / "samples.jsonl", r'("split": "test".*"greedy": {"answer": "\d+".*"correct": )false', r"\g<1>true", "the label of"),
     ("page.md", r"(?<=0\.)\d", "8", "not what the items give: arithmetic, small: sft"),
+    ("page.md", r"(?s)(questions)(.*sft)(.*? 0\.)\d", r"\1; confidence LLMs read by the mean or mode\2 †\g<3>8", "small: sft † ‡"),
 ])  # fmt: skip
 def test_the_numbers_of_a_finished_run_are_those_of_its_items_and_a_changed_one_is_found(
     finished, tmp_path, capsys, name, pattern, replacement, found

@@ -211,6 +211,8 @@ def test_what_is_unread_constant_all_right_or_missing_is_named():
     assert "every confidence is the same" in words_of_both(series([0.9] * 3, [1, 0, 0]))[0]
     reliability, risk = words_of_both(series([0.2, 0.4, 0.9], np.ones(3), "sft"))
     assert "all answers are right" in reliability and "SFT 0.000" in risk
+    reliability, risk = words_of_both(series([0.5] * 3, [1, 0, 0], "sft", unread=3), stated())
+    assert "no confidence could be read" in reliability and "unread: SFT" in risk and "0.667" not in reliability + risk
     gone = figures.Series("topk", "Top-k", None)
     reliability, risk = words_of_both(gone, stated())
     assert "no confidences.jsonl" in reliability and "Top-k" in reliability and "missing: Top-k" in risk

@@ -1,13 +1,11 @@
 """What each reward prefers, and that the SC reward is scipy's to the last digits."""
 
-import math
 import re
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import cases
+from conftest import cases, with_peak
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -104,16 +102,14 @@ def test_sc_is_exact_for_more_pairs_than_64_bits_hold():
     assert large == pytest.approx(small, rel=1e-4)
 
 
-def test_twenty_thousand_prompts_take_little_memory():
+def test_twenty_thousand_prompts_and_hundreds_of_candidates_take_little_memory():
     """Of percents, and all different, as `reference: mean` makes them."""
     rng = np.random.default_rng(0)
     k, candidates = rng.integers(0, 11, 20_000) / 10, rng.integers(0, 101, (20_000, 16)) / 100
     for c in (rng.integers(0, 101, 20_000) / 100, rng.random(20_000)):
-        tracemalloc.start()
-        spearman_marginal(c, k, candidates, k[:, None])
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 20 * candidates.nbytes
+        assert with_peak(spearman_marginal, c, k, candidates, k[:, None])[1] < 20 * candidates.nbytes
+    many = rng.random((800, 400))
+    assert with_peak(select_pairs, many, many, 0)[1] < 20 * many.nbytes
 
 
 @pytest.mark.parametrize("name", REWARDS)
@@ -144,15 +140,7 @@ def test_nrd_is_the_distance_of_scipys_ranks_and_numeric_that_of_the_values():
     assert best == {"sc": 0.3, "nrd": 0.5}, "they differ"
 
 
-@pytest.mark.parametrize(("name", "confidence", "correct", "expected"), [
-    ("sayself", [0.2, 0.9], True, [0.2, 0.9]),
-    ("sayself", [0.2, 0.9], False, [-0.2, -0.9]),
-    ("rlcr", [0.2, 0.9], True, [1 - 0.64, 1 - 0.01]),
-    ("rlcr", [0.2, 0.9, 0.5], False, [-0.04, -0.81, -0.25]),
-    ("logscore", [0.2, 0.9], True, [math.log(0.2), math.log(0.9)]),
-    ("logscore", [0.2, 0.9], False, [math.log(0.8), math.log(0.1)]),
-    ("logscore", [0, 1], [True, False], [math.log(0.005)] * 2),  # finite at the ends
-])  # fmt: skip
+@pytest.mark.parametrize(("name", "confidence", "correct", "expected"), cases("scored_answers"))
 def test_the_rewards_of_right_answers_are_their_formulas_and_need_to_know_which_are(
     name, confidence, correct, expected
 ):

@@ -165,7 +165,7 @@ def test_a_row_shows_what_it_is_made_of_back_to_the_questions_and_what_is_not_th
     assert "sft.learning_rate: 0.02 (config.yaml: 0.0001)" in said
     assert "sft.scheduler" not in said  # as the paper's
     assert f"trained on {machine.processor()}" in said and lines_of(said, "processor") == [machine.processor()]
-    assert lines_of(said, "packages")[0].count("numpy") == 1
+    assert all(lines_of(said, "packages")[0].count(name) == 1 for name in ("numpy", "trl", "math-verify"))
 
 
 def test_a_row_of_a_file_that_is_gone_or_changed_has_no_provenance():

@@ -13,13 +13,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import on_cpu, random_model
+from conftest import cases, on_cpu, random_model, with_peak
 from plain_models import Plain, losses_of, optimized
 from safetensors.torch import load_file
 from stages_by_hand import JUDGE, WORDS, asked, greedy, lines, sampled, stage, write
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from orce.llm import reading
+from orce.llm import language_model, reading
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -121,6 +121,13 @@ def test_likelihoods_are_of_each_reply_and_p_true_of_the_letter_a_after_the_samp
         }  # fmt: skip
         assert abs(row["p_true"] - 0.5) > 0.01, "told from its opposite"
         assert samples == {"id": record["id"], "sample_logprobs": [pytest.approx(one, abs=1e-4) for one in others]}
+
+
+def test_long_replies_take_the_memory_of_a_batch_and_not_of_all(deep):
+    scorer = reading.Scorer(language_model.load(on_cpu(path=deep)))
+    prompt, replies = [{"role": "user", "content": "?"}], ["one " * 200]
+    few, many = (with_peak(scorer.logprobs, [prompt] * n, [replies] * n)[1] for n in (8, 40))
+    assert many < 2 * few
 
 
 SURROGATE = (
@@ -226,11 +233,7 @@ def same_weights(folder, plain: Plain, before: Plain) -> None:
     assert len(saved) == sum(weight.requires_grad for weight in found.values())
 
 
-@pytest.mark.parametrize(("method", "tokens", "target", "percents"), [
-    ("lora", 60, "kappa", [58, 75, 50, 0, 100]),
-    ("lora", 130, "kappa", [58, 75, 50, 0, 100]),
-    ("full", 130, "reversed", [43, 25, 50, 100, 0]),
-])  # fmt: skip
+@pytest.mark.parametrize(("method", "tokens", "target", "percents"), cases("warm_start_steps"))
 def test_the_warm_start_is_adamw_on_the_statements_of_kappa_with_warm_up_schedule_and_decay(
     deep, method, tokens, target, percents, monkeypatch
 ):

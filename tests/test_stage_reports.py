@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from stages_by_hand import WORDS, area, calibration, stage, stated, write
+from test_recount import recount
 
 from orce.artefacts import store
 from orce.metrics.summary import read_stated
@@ -104,6 +105,11 @@ def test_the_document_has_the_same_rows_and_a_run_is_told_which_of_its_tables_it
     assert capsys.readouterr().err == ""
     preflight.tell_replaced(["mine"], {"paper_tables/tables.tex"})
     assert "replaced: they show ablation, now mine;" in capsys.readouterr().err
+
+
+def test_the_recount_takes_what_is_unread_as_the_run_does(measured, capsys):
+    write(f"{CELL}/samples.jsonl", [{"id": f"q{i}", "split": "test", "answers": [], "correct": []} for i in range(12)])
+    assert recount(Path(), []) == 0, capsys.readouterr().out
 
 
 def test_metrics_csv_has_a_line_for_each_metric_of_each_row_and_says_which_older_results_lack(measured, capfd):

@@ -378,7 +378,9 @@ def test_a_training_by_trl_ends_where_the_packed_one_does(settings, warm, tmp_pa
     for name, weight in ours.items():
         assert torch.allclose(theirs[name], weight, atol=2e-4), name
     assert sum(weight.abs().sum() for weight in ours.values()) > 1
-    assert store.read_manifest(trl / "manifest.json")["settings"]["training"]["trainer"] == "trl"
+    ours, theirs = (store.read_manifest(folder / "manifest.json") for folder in (packed, trl))
+    assert theirs["settings"]["training"]["trainer"] == "trl"
+    assert theirs["cost"]["step_tokens"] >= ours["cost"]["step_tokens"], "of a step, and padded"
     assert not (trl / "ref").exists()
 
 

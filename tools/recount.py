@@ -14,13 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
-UNREAD = 0.5  # what an unread confidence counts as: evaluation.unparsed_confidence
 EQUAL, ROUNDED = 1e-9, 0.0005 + 1e-9
 IN_TABLES = ("ece", "spearman", "aurc", "e_aurc", "accuracy"), ("ece", "spearman", "aurc", "e_aurc", "f1")
 ON_SCREEN = ("accuracy", "ece", "aurc", "auroc", "spearman")
-TITLE = re.compile(r"^(\S+), (\S+), \d+ test questions(?:; confidence LLMs read by the \w+)?$")
+TITLE = re.compile(r"^(\S+), (\S+), \d+ test questions(?:; confidence LLMs read by the \w+(?: or \w+)*)?$")
 READINGS = ("mean", "stated")  # beside the configured one
-ROW = re.compile(r"^  (\S+)(?: ‡)?" + 5 * r" +(-|-?\d\.\d{3})" + r" +\d+$")
+ROW = re.compile(r"^  (\S+)(?: [†‡])*" + 5 * r" +(-|-?\d\.\d{3})" + r" +\d+$")
 Values = dict[str, float | None]
 
 
@@ -123,8 +122,9 @@ def main(run: Path, pages: list[Path]) -> int:
     others: list[Values] = []
     for path in sorted(run.glob("results/*/*/*/metrics.json")):
         written, items = json.loads(path.read_text(encoding="utf-8")), lines(path.with_name("confidences.jsonl"))
+        unread = written["provenance"]["settings"]["unparsed_confidence"]  # what such a confidence counts as
         y = np.array([item["correct"] for item in items], float)
-        c = np.array([UNREAD if item["confidence"] is None else item["confidence"] for item in items], float)
+        c = np.array([unread if item["confidence"] is None else item["confidence"] for item in items], float)
         f1 = None if items[0]["f1"] is None else float(np.mean([item["f1"] for item in items]))
         dataset, model, method = path.parts[-4:-1]
         values = recounted(c, y, f1)
@@ -137,7 +137,7 @@ def main(run: Path, pages: list[Path]) -> int:
         ]
         for reading in READINGS:
             if reading in written:
-                read = np.array([UNREAD if item[reading] is None else item[reading] for item in items], float)
+                read = np.array([unread if item[reading] is None else item[reading] for item in items], float)
                 others.append(recounted(read, y, f1))
                 wrong += differing(written[reading], others[-1], f"{path}, {reading}")
     rows = 0

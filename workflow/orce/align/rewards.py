@@ -370,7 +370,9 @@ def select_pairs(
     equal_rewards = ~one_value & (np.ptp(rewards, axis=1) == 0)
     prompt = np.flatnonzero(~one_value & ~equal_rewards)
     # How many candidates of its prompt have a candidate's value, [P, M].
-    shared = (confidences[:, :, None] == confidences[:, None, :]).sum(axis=2)
+    shared = np.zeros(confidences.shape, dtype=np.int64)
+    for column in confidences.T:  # all at once would take [P, M, M]
+        shared += confidences == column[:, None]
     # Every prompt gets noise, with or without a pair, so no choice depends on other prompts.
     noise = np.random.default_rng(seed).random((2, *rewards.shape))
 

@@ -249,7 +249,8 @@ def _memory_limit() -> Iterator[None]:
         return
     former, most = resource.getrlimit(resource.RLIMIT_AS)
     taken = int(pages.read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + MEMORY, most))
+    limit = taken + MEMORY if most == resource.RLIM_INFINITY else min(taken + MEMORY, most)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, most))
     try:
         yield
     finally:

@@ -139,10 +139,11 @@ def device_or_free(name: str | None) -> str:
                 f"device {name}: torch sees no GPU here; leave --device out (device=) for the CPU"
             )
         with contextlib.suppress(RuntimeError):
-            return str(torch.device(name))
-        raise BadInput(
-            f"device {name!r}: torch knows no such device; expected cpu, cuda, cuda:1, ..."
-        )
+            device = torch.device(name)
+            there = {"cpu": 1, "cuda": torch.cuda.device_count()}.get(device.type, 0)
+            if (device.index or 0) < there:
+                return str(device)
+        raise BadInput(f"device {name!r}: not one of this machine; expected cpu, cuda, cuda:1, ...")
     if torch.cuda.is_initialized():
         return f"cuda:{torch.cuda.current_device()}"
     devices, _ = lease.visible()

@@ -35,16 +35,19 @@ class Scorer(CachedModel):
         [prompt][continuation][token]. A continuation is the text of an assistant's turn, without
         its end. An empty text has no tokens.
         """
-        tries = []
+        tokens = []
+        inner = []  # nodes with children, of each prompt's trie
         longest = 0
         for texts in continuations:
-            tokens = [text_ids(self.lm.tokenizer, text) for text in texts]
-            tries.append(TokenTrie.of(tokens))
-            longest = max([longest, *map(len, tokens)])
+            of_prompt = [text_ids(self.lm.tokenizer, text) for text in texts]
+            tokens.append(of_prompt)
+            inner.append(len(TokenTrie.of(of_prompt).inner))
+            longest = max([longest, *map(len, of_prompt)])
         ids = self.ids(prompts, longest)
 
         def score(batch, cache: KVCache):
-            own = [tries[i] for i in batch]
+            # Made anew: a trie that has told its branches keeps half the square of its length.
+            own = [TokenTrie.of(tokens[i]) for i in batch]
             sizes = [len(trie.inner) for trie in own]
             following = cache.logits[:0]  # nothing, if no continuation has a second token
             if any(sizes):
@@ -55,7 +58,7 @@ class Scorer(CachedModel):
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
         def split_batch(batch):
-            return group_by_budget(batch, lambda i: len(tries[i].inner), TOKENS)
+            return group_by_budget(batch, inner.__getitem__, TOKENS)
 
         return self.compute(ids, 0, score, split_batch)
 

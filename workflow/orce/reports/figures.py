@@ -70,6 +70,13 @@ class Series(NamedTuple):
     label: str
     stated: Stated | None
 
+    @property
+    def readable(self) -> bool:
+        """Whether any confidence could be read. Where none could, the default stands for all, and says
+        nothing of the method.
+        """
+        return self.stated is not None and self.stated.unread < len(self.stated.ids)
+
 
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
     """Draw every picture of a plan from a results folder; yields each file written under `out`."""
@@ -124,11 +131,13 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     numbers = itertools.count()  # of the methods that risk-coverage draws, for the same colours
     for panel, curve in zip(panels, series, strict=False):
-        panel.set_title("\n".join([curve.label, *_caption(curve.stated)]))
+        panel.set_title("\n".join([curve.label, *_caption(curve)]))
         panel.set_xlabel("Confidence")
         panel.tick_params(labelbottom=True)
         if curve.stated is None:
             _say(panel, "no confidences.jsonl")
+        elif not curve.readable:
+            _say(panel, "no confidence could be read")
         else:
             _draw_bins(panel, curve.stated, f"C{next(numbers)}")
     for panel in panels[: len(series) : PER_ROW]:
@@ -186,9 +195,10 @@ def wilson_intervals(right: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.reshape(intervals, (-1, 2)).T
 
 
-def _caption(stated: Stated | None) -> list[str]:
+def _caption(curve: Series) -> list[str]:
     """The ECE of a method and its caveats, in lines as wide as its panel."""
-    if stated is None:
+    stated = curve.stated
+    if stated is None or not curve.readable:
         return []
     n = len(stated.ids)
     both = (stated.confidence, stated.correct)
@@ -196,7 +206,7 @@ def _caption(stated: Stated | None) -> list[str]:
     if stated.unread:
         caveats.append(f"{stated.unread} of {n} unread")
     why = metrics.undefined_reason("spearman", *both)
-    if why and stated.unread != n:
+    if why:
         caveats.append(why)
     ece = f"ECE {metrics.expected_calibration_error(*both):.3f}"
     return [ece, *textwrap.wrap("; ".join(caveats), 36)]
@@ -220,7 +230,7 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)")
     axes.set_title(literal(cell.label))
-    read = [(curve, curve.stated) for curve in series if curve.stated]
+    read = [(curve, curve.stated) for curve in series if curve.stated and curve.readable]
     title = "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
@@ -232,9 +242,13 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
         _draw_curve(axes, curve, stated, number, is_other)
         if is_other:
             title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
-    absent = [curve.label for curve in series if curve.stated is None]
-    if absent:
-        axes.plot([], [], linestyle="", marker="", label=f"missing: {', '.join(absent)}")
+    absent = {
+        "missing": [curve.label for curve in series if curve.stated is None],
+        "unread": [curve.label for curve in series if curve.stated and not curve.readable],
+    }
+    for why, methods in absent.items():
+        if methods:
+            axes.plot([], [], linestyle="", marker="", label=f"{why}: {', '.join(methods)}")
     labels = axes.get_legend_handles_labels()[1]
     columns = 2 if max(map(len, labels), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))

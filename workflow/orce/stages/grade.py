@@ -164,7 +164,8 @@ class Grader:
             for item in distinct:
                 if len(item.answers) > 1:
                     one, other = sorted(item.answers, key=len)[-2:]
-                    conversations.append(self.same.messages(question="", one=one, other=other))
+                    pair = {"question": item.question, "one": one, "other": other}
+                    conversations.append(self.same.messages(**pair))
         return stages.open_engine(self.settings, conversations, self.settings.max_tokens)
 
     def replies(self, engine, conversations: list[Messages]) -> list[str]:

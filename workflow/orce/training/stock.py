@@ -25,15 +25,22 @@ OUT_OF_MEMORY = "out of memory: TRL's trainers do not cut a step anew; lower tra
 class Stock(WatchedTrainer):
     """A trainer of TRL as orce.training.common knows it."""
 
+    began: float | None = None  # when the step began whose micro-batches run now
+    tokens_so_far = 0  # of these
+
     def training_step(self, model, inputs: dict[str, Any], num_items_in_batch=None):
-        started = time.monotonic()
+        self.began = self.began or time.monotonic()
         try:
             loss = super().training_step(model, inputs, num_items_in_batch)
         except RuntimeError as error:
             if not should_reduce_batch_size(error):
                 raise
             raise BadInput(f"[{self.args.run_name}] {OUT_OF_MEMORY}") from None
-        self.note_step(started, inputs["input_ids"].numel())
+        self.tokens_so_far += inputs["input_ids"].numel()
+        if self.accelerator.sync_gradients:  # in the last of them
+            self.note_step(self.began, self.tokens_so_far)
+            self.began = None
+            self.tokens_so_far = 0
         return loss
 
 

@@ -118,7 +118,7 @@ def _text_of(content: str, choice: dict, longest: int | None) -> Text:
             logprobs = _logprobs_of(answer, choice["logprobs"]["content"], longest)
     except BadInput:
         raise
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         pass  # no list of tokens with numbers
     return Text(
         answer,
