@@ -109,9 +109,8 @@ def score_answer(record: Sample, answer: str | None, example: Example, task: Tas
     if answer is None or not (is_graded or record.judged is True):
         return Scored.of(answer, answer or "", task.score(answer, example))
     if answer not in record.answers:
-        chosen = f"chose {short(answer)}, which is none of its samples"
         raise BadInput(
-            f"question {record.id!r}: the method {chosen}, and only these have judgements"
+            f"question {record.id!r}: {short(answer)} is chosen, which is none of the judged samples"
         )
     right = record.correct[record.answers.index(answer)]
     f1 = task.score(answer, example)["f1"] if is_graded or example["reference"] else None
