@@ -99,7 +99,7 @@ def test_commands_stand_in_blocks_that_the_shell_or_python_can_read_and_that_are
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=lambda b: b.name)
-def test_every_command_runs(block, project, planned):
+def test_every_command_is_understood_where_it_stands(block, project, planned):
     """The tutorial's are run as they are: test_tutorial.py. Words that look like files of the project or of a run are there or made."""
     path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
     for command in commands(block.text):

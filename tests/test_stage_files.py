@@ -38,7 +38,7 @@ def test_splits_are_cut_from_one_shuffled_order_and_keep_the_order_of_their_sour
     assert lines("sft.jsonl")[0] == asked("n00", "ant")
 
 
-def test_overlapping_questions_are_told_by_kind_and_removed_from_the_training_splits_alone():
+def test_overlapping_questions_are_told_by_kind():
     train = [asked("same", "ant"), asked("twin", "bee and cat"), asked("other", "dog")]
     test = [asked("a", "ant"), asked("b", "cat and bee")]
     stage("overlap", train=[write("rl.jsonl", train)], test=write("test.jsonl", test), task=WORDS, out="overlap.json")
@@ -400,7 +400,7 @@ def test_metrics_are_those_of_scipy_and_a_loop_and_kappa_is_that_of_the_same_id(
     assert found["spearman"]["rho"] < found["spearman_surrogate"]["rho"] - 0.1, "told apart"
     counted = {"n": 9, "n_retried": 2, "n_unparsed": {"answer": 1, "confidence": 1}, "f1": None}
     assert {name: found[name] for name in names | counted} == names | counted
-    of_mean = {"aurc": area(mean, correct), "ece": calibration(mean, correct, 10), "mass": np.mean(mean)}
+    of_mean = {"aurc": area(mean, correct), "ece": calibration(mean, correct), "mass": np.mean(mean)}
     assert {name: found["mean"][name] for name in of_mean} == pytest.approx(of_mean)
     assert found["mean"]["spearman"]["rho"] == pytest.approx(stats.spearmanr(mean, correct)[0])
     assert extra["nll"] == pytest.approx(-np.log(np.where(correct, confidence, 1 - confidence)).mean())
