@@ -45,7 +45,7 @@ def test_an_output_that_fails_leaves_the_old_one_and_what_a_killed_writer_leaves
     assert sorted(os.listdir()) == [living.name, path.name] and json.loads(path.read_text()) == {"whole": True}
 
 
-def run_chunks(out, n, done_before_stop=None, tag="tag") -> list[int]:
+def run_chunks(out, done_before_stop=None, tag="tag") -> list[int]:
     """The items that are worked on."""
     log = []
 
@@ -56,21 +56,21 @@ def run_chunks(out, n, done_before_stop=None, tag="tag") -> list[int]:
         return [{"id": item, "square": item * item} for item in chunk]
 
     with contextlib.suppress(KeyboardInterrupt):
-        list(files.in_chunks(out, list(range(n)), 4, tag, work))
+        list(files.in_chunks(out, list(range(18)), 4, tag, work))
     return log
 
 
 def test_a_resumed_run_does_only_what_is_left_and_ends_with_the_same_bytes(run):
-    run_chunks("straight.jsonl", 18)
-    assert run_chunks("again.jsonl", 18, done_before_stop=8) == list(range(8)) and not Path("again.jsonl").exists()
+    run_chunks("straight.jsonl")
+    assert run_chunks("again.jsonl", done_before_stop=8) == list(range(8)) and not Path("again.jsonl").exists()
     (_, chunk) = sorted(Path(".partial/again.jsonl.tag").glob("*.jsonl"))
     torn = chunk.with_name(chunk.name.replace("000000004-", "000000008-"))
     torn.write_text('{"id": 8, "square": 64}\n{"id": 9, "squ')
-    assert run_chunks("again.jsonl", 18) == list(range(8, 18)), "a torn chunk is done again"
+    assert run_chunks("again.jsonl") == list(range(8, 18)), "a torn chunk is done again"
     assert Path("again.jsonl").read_bytes() == Path("straight.jsonl").read_bytes()
-    assert run_chunks("again.jsonl", 18) == []
+    assert run_chunks("again.jsonl") == []
     assert sorted(os.listdir()) == [".partial", "again.jsonl", "straight.jsonl"]
-    assert run_chunks("again.jsonl", 18, tag="other") == list(range(18)), "of another setting nothing is used"
+    assert run_chunks("again.jsonl", tag="other") == list(range(18)), "of another setting nothing is used"
 
 
 def test_of_two_that_wait_for_a_file_one_has_it_even_when_its_holder_deletes_it_and_its_folder(run):

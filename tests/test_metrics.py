@@ -37,10 +37,10 @@ def split(pairs):
     return [c for c, _ in pairs], [y for _, y in pairs]
 
 
-def stated(n, seed=0, accuracy=0.65):
+def stated(n, seed=0):
     """Confidences in steps of 5 % that know something, and correctness."""
     rng = np.random.default_rng(seed)
-    correct = rng.random(n) < accuracy
+    correct = rng.random(n) < 0.65
     return np.clip(np.round(rng.normal(0.6 + 0.15 * correct, 0.2) * 20), 0, 20) / 20, correct
 
 

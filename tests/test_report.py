@@ -160,10 +160,10 @@ def series(confidence, correct, method="orce", answer="A", unread=0):
     return figures.Series(method, label, read)
 
 
-def stated(method="orce", unread=0, n=200):
+def stated(method="orce", unread=0):
     rng = np.random.default_rng(0)
-    confidence = rng.integers(0, 101, n) / 100
-    return series(confidence, rng.random(n) < confidence, method, unread=unread)
+    confidence = rng.integers(0, 101, 200) / 100
+    return series(confidence, rng.random(200) < confidence, method, unread=unread)
 
 
 def drawn(draw, *shown):
