@@ -382,7 +382,6 @@ def test_pip_looks_for_no_package_that_a_python_that_is_too_old_cannot_have():
     assert missing == ["scipy"]
 
 
-@pytest.mark.slow
 def test_every_package_that_the_library_imports_is_declared():
     imported = set()
     for node in (node for path in LIBRARY.rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))):
