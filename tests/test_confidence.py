@@ -248,7 +248,7 @@ def test_what_is_read_is_what_the_policy_says(trained, tiny):
     assert (means[0] - means[1]).abs().max() < 1.0, "percent"
 
 
-def test_a_training_prompt_draws_a_right_answer_evenly_by_its_id_and_a_test_prompt_has_its_greedy_one():
+def test_a_training_prompt_draws_an_answer_by_its_id_and_a_test_prompt_has_the_greedy_one():
     greedy = Greedy(answer="Z", raw="Z", correct=False, f1=None)
     samples = {"answers": [*"ABCA"], "raw": [*"ABCA"], "correct": [True, False, True, True], "greedy": greedy}
 

@@ -30,7 +30,7 @@ def run(tmp_path, monkeypatch) -> Path:
     return tmp_path
 
 
-def test_an_output_that_fails_leaves_the_old_one_and_what_a_killed_writer_leaves_is_swept_but_no_living_one(run):
+def test_a_failed_writer_leaves_the_old_file_and_only_dead_ones_are_swept_up(run):
     path = run / "out.json"
     files.write_json(path, {"old": True})
     with pytest.raises(TypeError):
@@ -140,7 +140,7 @@ def test_the_chunks_of_a_run_that_goes_on_are_not_deleted_by_another_one(capfd):
     assert not its.parent.exists()
 
 
-def test_a_folder_replaces_an_older_one_whole_a_link_is_followed_and_a_device_or_a_pipe_is_never_replaced(run):
+def test_folders_are_replaced_whole_links_followed_devices_and_pipes_never_replaced(run):
     for version in ("old", "new"):
         work = run / "work"
         work.mkdir()
@@ -182,7 +182,7 @@ RECORDS = [{"id": "a", "text": "ä"}, {"id": "b", "text": "\u2028"}]
 SAMPLES, HERE = Path("results/sums/small/samples.jsonl"), Path("results/sums/small/orce/confidences.jsonl")
 
 
-def test_a_file_is_refused_once_its_inputs_are_others_and_compared_with_what_its_rule_would_make_today():
+def test_a_file_is_refused_once_its_inputs_or_its_rule_are_others():
     settings, inputs = {"seed": 1, "dpo": {"beta": 0.1}}, [str(SAMPLES)]
     store.write(SAMPLES, RECORDS)
     with store.recording_inputs():

@@ -108,7 +108,7 @@ def test_an_area_is_the_mean_of_its_definition_over_all_orders_of_ties(name, by_
     assert found == (None if expected is None else pytest.approx(expected, abs=1e-12))
 
 
-def test_aurc_is_the_exact_mean_of_its_curve_which_is_straight_in_a_tie_and_a_late_error_among_many_is_seen():
+def test_aurc_is_the_exact_mean_of_its_curve_and_a_late_error_is_seen():
     coverage, risk = metrics.risk_coverage_curve([0.9, 0.5, 0.5], [1, 1, 0])
     assert (coverage.tolist(), risk.tolist()) == ([1 / 3, 2 / 3, 1], [0, 0.25, 1 / 3])
     for n, steps in itertools.product((10, 1000, 14_042), (1, 10, 100, 10**9)):

@@ -171,7 +171,7 @@ def drawn(draw, *shown):
         return draw(PICTURED, shown)
 
 
-def test_a_bin_is_a_circle_of_its_size_joined_to_the_diagonal_with_the_interval_of_its_accuracy():
+def test_a_bin_is_a_circle_of_its_size_with_the_interval_of_its_accuracy():
     one = stated()
     panel = drawn(figures.draw_reliability, one).axes[0]
     _, count, confidence, accuracy = metrics.reliability_bins(one.stated.confidence, one.stated.correct)
@@ -342,7 +342,7 @@ def decimals(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
 
 
-def test_the_page_describes_each_row_and_shows_the_values_of_the_demo_and_of_the_runs_on_a_thousand_questions():
+def test_the_page_describes_each_row_and_shows_the_stored_values():
     config = read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
     first, second = (config.tables[name] for name in config.paper_tables)
     assert first.methods == second.methods

@@ -129,7 +129,7 @@ def derived(method: str, **more) -> list[dict]:
     return lines("out.jsonl")
 
 
-def test_consistency_is_the_share_of_the_most_frequent_answer_among_all_samples_unread_ones_too():
+def test_consistency_counts_the_most_frequent_answer_among_all_samples():
     # cat is the first of two as frequent
     answers = [("ant", True, 0.4), ("cat", False, 0.4), (None, False, 0.0), ("fox", True, 1.0)]
     assert derived("consistency") == [
@@ -278,7 +278,7 @@ def fitted(settings: dict, confidences: list[list[dict]], held_out: list[list[di
     return lines("out.jsonl"), json.loads(Path("fit.json").read_text())
 
 
-def test_platts_map_is_the_likeliest_one_on_the_held_out_answers_and_is_applied_to_the_test_answers():
+def test_platts_map_is_fitted_on_held_out_answers_and_applied_to_the_test():
     own = [stated(name, name != "b", value) for name, value in zip("abcd", (0.2, 0.9, None, 0.5), strict=True)]
     own[0]["retried"] = True
     records, facts = fitted({"method": "sft+platt", "module": "platt", "below": ["sft"]}, [own], [HELD_OUT])
@@ -305,7 +305,7 @@ def test_a_combination_reads_its_rows_by_id_and_an_unread_confidence_is_the_conf
         assert [row.get("retried") for row in records] == [True, None, None, None]
 
 
-def test_a_probe_is_fitted_on_training_questions_alone_without_those_of_the_test_set_and_their_twins():
+def test_a_probe_is_fitted_without_the_test_questions_and_their_twins():
     """Of two layers the second one tells right from wrong; the twin and the equal question have states that would turn the fit round."""
     rng = np.random.default_rng(0)
     training = [asked(f"n{i:02}", f"x{i}") for i in range(20)] + [asked("equal", "ant"), asked("twin", "hen and dog")]

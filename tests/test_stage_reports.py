@@ -144,7 +144,7 @@ def risk(stated, right) -> list[float]:
     return [sum(errors[:i]) / i for i in range(1, len(errors) + 1)]
 
 
-def test_pictures_have_the_risk_at_each_coverage_and_the_confidence_and_accuracy_of_each_bin_of_their_own_method(
+def test_pictures_have_the_risks_and_the_bins_of_their_own_method(
     measured,
 ):
     read = [read_stated(path, UNPARSED) for path in STATED]

@@ -257,7 +257,7 @@ def known(kind: Kind) -> list[dict]:
 
 
 @pytest.mark.parametrize("name", quick(KINDS, "contains"))
-def test_samples_that_a_model_groups_and_what_is_fitted_on_other_questions_have_the_same_confidences(name, direct):
+def test_grouped_samples_and_fitted_rows_have_the_same_confidences(name, direct):
     with server(KINDS[name]) as api:
         assert changed("python", name, OF_SAMPLES, Model(options={"group_by": api.address, "server_model": "m"})) == []
     assert changed("python", name, CALIBRATED, Model(options={"fit": known(KINDS[name])})) == []
