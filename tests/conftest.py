@@ -58,7 +58,6 @@ def pytest_unconfigure():
 
 def pytest_addoption(parser):
     parser.addoption("--kills", type=int, default=4, help="how often test_kills.py kills the workflow")
-    parser.addoption("--leased", type=int, default=100, help="how many jobs test_lease.py starts and kills")
     parser.addoption("--promises", action="store_true", help="of the slow tests, those that promises.md names")
     parser.addoption("--costs", action="store_true", help="write costs.json: tests that take long, not marked slow")
     parser.addoption("--models", choices=("yes", "no"), help="only the files that name a model, or only the others")

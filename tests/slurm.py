@@ -42,7 +42,7 @@ class Slurm:
         }
 
     def start(self) -> None:
-        facts = {"host": self.host, "folder": self.folder, "ports": _free_ports(2), "kill_wait": KILL_WAIT}
+        facts = {"host": self.host, "folder": self.folder, "ports": _free_ports(), "kill_wait": KILL_WAIT}
         conf = (Path(__file__).parent / "data" / "slurm.conf").read_text()
         (self.folder / "slurm.conf").write_text(conf.format(**facts))
         (self.folder / "gres.conf").write_text(GRES_CONF.format(**facts))
@@ -96,8 +96,8 @@ class Slurm:
                     found[process] = 0
         return sorted(found, key=found.__getitem__)
 
-    def _until(self, ready, seconds: float = 30) -> None:
-        end = time.monotonic() + seconds
+    def _until(self, ready) -> None:
+        end = time.monotonic() + 30
         while not ready():
             if time.monotonic() > end or any(daemon.poll() is not None for daemon in self.daemons):
                 logs = "\n".join(path.read_text()[-2000:] for path in sorted(self.folder.glob("*.log")))
@@ -156,7 +156,7 @@ def running(folder: Path) -> Iterator[Slurm]:
         slurm.stop()
 
 
-def _free_ports(count: int) -> list[int]:
-    with contextlib.ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [one.getsockname()[1] for one in sockets]
+def _free_ports() -> list[int]:
+    """Of SLURM's two daemons."""
+    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+        return [one.getsockname()[1], other.getsockname()[1]]

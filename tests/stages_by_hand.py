@@ -36,9 +36,9 @@ def lines(path: str) -> list[dict]:
     return [json.loads(line) for line in Path(path).read_text().splitlines()]
 
 
-def asked(name: str, word: str, *more: str) -> dict:
+def asked(name: str, word: str) -> dict:
     """A frozen question of the task."""
-    return {"id": name, "question": f"Say {word}.", "context": None, "choices": None, "reference": [word, *more]}
+    return {"id": name, "question": f"Say {word}.", "context": None, "choices": None, "reference": [word]}
 
 
 def greedy(answer: str | None, correct: bool, raw: str | None = None) -> dict:
@@ -68,8 +68,8 @@ def area(confidence, correct) -> float:
     return float(np.mean(risks))
 
 
-def calibration(confidence, correct, bins) -> float:
-    """ECE with bins that are closed on the right."""
-    number = [max(0, math.ceil(round(stated * bins, 9)) - 1) for stated in confidence]
+def calibration(confidence, correct) -> float:
+    """ECE with ten bins that are closed on the right."""
+    number = [max(0, math.ceil(round(stated * 10, 9)) - 1) for stated in confidence]
     members = [[i for i, own in enumerate(number) if own == one] for one in {*number}]
     return sum(abs(sum(confidence[i] - correct[i] for i in some)) for some in members) / len(number)

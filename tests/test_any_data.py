@@ -91,7 +91,7 @@ def test_what_the_configuration_says_wrongly_is_told_before_anything_runs(messag
         configured(given)
 
 
-def test_splits_of_one_source_share_nothing_leave_nothing_keep_its_order_and_round_a_share_down():
+def test_splits_of_one_source_share_nothing_and_keep_its_order():
     written(Path("all.jsonl"), [{"q": f"{i}?", "a": str(i), "id": str(i)} for i in range(20)])
     source = {"path": ".", "fields": {"question": "q", "answer": "a", "id": "id"}}
     sizes = {"sft": "1/3", "rl": 5, "test": None}
@@ -137,7 +137,7 @@ def test_each_question_is_sampled_with_a_seed_of_its_own_whatever_is_sampled_bes
 WITH_SHOTS = {split: {"from": "test", "size": size} for split, size in (("shots", 3), ("sft", 10), ("test", 20))}
 
 
-def test_worked_examples_are_turns_before_the_question_in_no_other_split_and_as_few_as_a_model_may_see():
+def test_worked_examples_are_turns_before_the_question_and_in_no_other_split():
     rows = [{"context": f"The capital of land {i} is", "continuation": f"City {i}"} for i in range(40)]
     config, task = shipped("qa-wikidata"), tasks.get("qa")
     data = config.datasets["qa-wikidata"]
@@ -326,7 +326,7 @@ def test_a_column_that_stands_twice_in_parquet_is_refused():
         configuration.rows(configured(dataset("t.parquet", task="qa", fields={"question": "q", "answer": "a"})))
 
 
-def test_the_log_tells_the_first_right_answer_in_words_and_counts_questions_that_stand_twice_and_empty_options():
+def test_the_log_tells_the_first_right_answer_and_counts_repeats_and_empty_options():
     """A file with a line for each accepted answer would call most right answers wrong."""
     said = said_of(*ACCEPTED["big-bench's target_scores, options given"][:2])[1]
     assert said == '[prompts mine] test: the right answer to "Was Jean Valjean imprisoned due to hunger?" is "A. Yes"\n'

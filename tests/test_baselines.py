@@ -102,7 +102,7 @@ def score(name, answers):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_a_score_is_highest_where_all_samples_agree_and_0_where_none_do_as_an_unreadable_one_never_does(name):
+def test_a_score_is_highest_where_all_samples_agree_and_0_where_none_do(name):
     agreed, apart = score(name, ["red"] * 5), score(name, ["red", "blue", "green", "grey", "brown"])
     assert apart == 0 and (agreed == 1 or name == "kle")
     drawn = itertools.product(["red", "dark red", "blue", "dark blue sea"], repeat=4)
@@ -247,7 +247,7 @@ def test_an_unreadable_word_is_asked_for_once_more_and_then_counted():
     assert "Proposed answer: Niger" in shown and "Chances are slight" in shown
 
 
-def test_the_second_question_is_greedy_and_goes_on_with_the_conversation_where_no_confidence_is_read():
+def test_the_second_question_is_greedy_and_goes_on_with_the_conversation():
     first = ["Explanation: It is so.\nAnswer: Niger", "Answer: Chad\nConfidence: 30%", "Answer: Mali\nConfidence: 250%"]
     engine = Says(first, ["Answer: Chad\nG1: Chad\nConfidence: 65", "Answer: Chad\nConfidence: none"])
     records = answered(EXAMPLES[:3], engine, options("cot"))

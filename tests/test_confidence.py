@@ -38,10 +38,13 @@ def test_the_garbage_collector_rests_only_until_a_model_is_loaded(model_settings
 
 
 @pytest.mark.parametrize("starting", [True, False])
-def test_packages_are_hidden_from_transformers_by_a_starting_stage_alone(monkeypatch, starting):
-    monkeypatch.setattr(process, "_starting", starting)
+def test_packages_are_hidden_from_transformers_by_a_starting_stage_alone(starting):
+    if starting:
+        process.pause_collection()
     with process.hide_unused_packages():
-        assert ("yaml" in metadata.packages_distributions()) is not starting
+        found = metadata.packages_distributions()
+    process.resume_collection()
+    assert ("yaml" in found) is not starting
     assert "yaml" in metadata.packages_distributions()
 
 
@@ -245,7 +248,7 @@ def test_what_is_read_is_what_the_policy_says(trained, tiny):
     assert (means[0] - means[1]).abs().max() < 1.0, "percent"
 
 
-def test_a_training_prompt_draws_a_right_answer_evenly_by_its_id_and_a_test_prompt_has_its_greedy_one():
+def test_a_training_prompt_draws_an_answer_by_its_id_and_a_test_prompt_has_the_greedy_one():
     greedy = Greedy(answer="Z", raw="Z", correct=False, f1=None)
     samples = {"answers": [*"ABCA"], "raw": [*"ABCA"], "correct": [True, False, True, True], "greedy": greedy}
 

@@ -188,7 +188,7 @@ def test_a_file_of_ones_own_needs_no_manifest_and_the_parameters_of_a_calibratio
         store.verify(fit)
 
 
-def test_a_file_made_from_other_inputs_than_there_are_is_refused_and_shown_while_the_run_goes_on(steps):
+def test_a_file_of_other_inputs_is_refused_and_shown_while_the_run_goes_on(steps):
     """Confidences in another order, and samples of the same cell, drawn again."""
     store.write(STATEMENTS, files.read_jsonl(STATEMENTS)[::-1])
     assert any(line.startswith(f"  {METRICS.parent.name} ") for line in rows_so_far(CELL))

@@ -84,7 +84,7 @@ def test_every_link_file_and_name_on_a_page_exists(page):
 PYTHON = [b for b in BLOCKS if b.language == "python" or not b.language and b.text.startswith(("from ", "import "))]
 
 
-def test_commands_stand_in_blocks_that_the_shell_or_python_can_read_and_that_are_checked_or_say_why_they_are_not_run():
+def test_commands_stand_in_blocks_that_can_be_read_or_say_why_they_are_not_run():
     for block in PYTHON:
         compile(block.text, block.name, "exec")
     for block in SHELL:
@@ -99,7 +99,7 @@ def test_commands_stand_in_blocks_that_the_shell_or_python_can_read_and_that_are
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", [b for b in SHELL if not b.reason and b.page != "tutorial.md"], ids=lambda b: b.name)
-def test_every_command_runs(block, project, planned):
+def test_every_command_is_understood_where_it_stands(block, project, planned):
     """The tutorial's are run as they are: test_tutorial.py. Words that look like files of the project or of a run are there or made."""
     path = r"[\w.*-]+(/[\w.*=-]+)+/?|[\w-]+\.(yaml|jsonl|txt|html)"
     for command in commands(block.text):
@@ -178,7 +178,7 @@ def check(words: list[str], project: Path) -> None:
         assert re.fullmatch(SHELLS_OWN, name), f"{name}: not checked; mark the block with <!-- not run: reason -->"
 
 
-def test_the_model_of_the_first_page_is_made_by_its_line_and_by_the_message_where_it_is_missing(folder, project):
+def test_the_first_pages_model_is_made_by_its_line_and_named_where_it_is_missing(folder, project):
     (line,) = re.findall(r"^snakemake .*results/models.*", (ROOT / "README.md").read_text(), re.MULTILINE)
     write_jsonl("q.jsonl", [{"question": "Where is Rome?"}])
     measure = ["measure", "q.jsonl", "--model", "results/models/smollm2", "--out", "o.csv"]

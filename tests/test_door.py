@@ -273,15 +273,14 @@ def test_a_server_is_asked_about_given_answers_in_text(reply, p_true):
             orce.confidence(server.address, ASKED["question"], ["likelihood"], **given)
 
 
-def test_the_screen_begins_with_the_least_sure_and_shows_no_escape():
+def test_the_screen_begins_with_the_least_sure():
     long = "It is said, by most of those who know, that the capital is Lima"
     asked = [
-        {"question": "a?\x1b[31m", "answer": long, "confidence": 0.9},
-        {"question": "b?", "answer": "x\x1b]0;title\x07", "confidence": 3e-7},
+        {"question": "a?", "answer": long, "confidence": 0.9},
+        {"question": "b?", "answer": "x", "confidence": 3e-7},
     ]
     lines = repr(orce.confidence(None, asked)).splitlines()
     assert lines[1].startswith("b?") and "3.0e-07" in lines[1] and "  ...capital is Lima  " in lines[2]
-    assert "\x1b" not in "".join(lines)
 
 
 def test_an_answer_beside_its_samples_is_the_one_that_its_confidence_is_of():

@@ -164,7 +164,7 @@ def test_the_fit_is_scikit_learns_on_shares():
     assert fitted.apply_probe(found, {"answer": x}, "answer") == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_layer_that_tells_is_chosen_and_noise_is_no_better_than_chance_where_it_was_not_fitted():
+def test_the_layer_that_tells_is_chosen_and_noise_stays_at_chance():
     """Sixty numbers tell forty answers apart, and say nothing of the next one."""
     x, right = np.random.default_rng(2).standard_normal((40, 3, 60)), np.arange(40) % 2 == 0
     targets = {"question": list(map(str, range(40))), "correct": right, "kappa": right * 1.0}

@@ -148,7 +148,7 @@ def test_judgements_that_come_with_the_answers_count_and_references_are_not_need
     assert with_greedy == ["validation"] * 4, "and no split to train on"
 
 
-def test_a_methods_own_answer_is_judged_else_the_greedy_one_and_confidences_for_other_questions_are_counted(folder):
+def test_a_methods_own_answer_is_judged_and_confidences_of_other_questions_are_counted(folder):
     rows = [
         {"id": "a", "answers": ["Rome"], "references": ["Rome"], "confidence": 0.25},
         {"id": "b", "answers": ["Rome"], "answer": "the Rome", "references": ["Rome"], "confidence": 1},

@@ -151,7 +151,7 @@ def test_two_processes_that_train_otherwise_than_one_are_told(tiny, folder):
     assert not check.results[-1].passed, check.results[-1]
 
 
-def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass(tmp_path):
+def test_a_killed_check_is_a_result_and_a_number_that_is_none_does_not_pass():
     with pytest.raises(Ended, match="exit code -9"):
         apart(lambda: os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(Ended, match="ZeroDivisionError: division by zero"):

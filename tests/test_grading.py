@@ -243,9 +243,7 @@ def one_way(body) -> str:
     (unread, [0, 1, 2, 3, 0], [3, 1], "36 comparisons of answers could not be read"),
     (one_way, [0, 1, 2, 0, 0], [0, 1], ""),
 ])  # fmt: skip
-def test_answers_that_do_not_agree_in_both_orders_differ_and_one_joins_the_first_group_that_agrees(
-    says, groups, of_greedy, said, capfd
-):
+def test_answers_agree_in_both_orders_or_differ_and_join_the_first_group(says, groups, of_greedy, said, capfd):
     with Grader(says) as grader:
         records, _ = graded(config_of(grader.address, group="grader"))
     assert [one["meanings"] for one in records] == [groups] * 6
@@ -307,7 +305,7 @@ def test_a_grader_that_is_not_there_is_said_at_once(line, over):
 
 
 @pytest.mark.parametrize(("shards", "of_weights"), [(1, "sample"), (2, "gather")])
-def test_samples_are_made_by_the_grader_alone_where_a_dataset_is_graded_and_elsewhere_by_no_grader(shards, of_weights):
+def test_samples_are_the_graders_where_a_dataset_is_graded_alone(shards, of_weights):
     config = config_of()
     config["answers"] |= {"shards": shards, "samples": 4}
     config["datasets"]["exact"] = config["datasets"]["towns"] | {"grading": "exact"}

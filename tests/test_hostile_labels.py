@@ -17,6 +17,7 @@ import sys
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import docutils.core
 import dry_run
@@ -214,7 +215,9 @@ def test_a_model_or_an_adapter_is_weights_and_no_code(harm, words, model, mark, 
 def test_every_loader_is_told_so(model):
     """A call that leaves it out would ask on standard input where a repository brings code."""
     settings = vllm.VllmModel(source=Source(path=str(model)), dtype="float32", device="cuda")
-    options = vllm._options(settings, 64)
+    with mock.patch.dict(sys.modules, vllm=mock.Mock()) as modules, mock.patch.dict(os.environ):
+        vllm.start(settings, 64)
+        options = modules["vllm"].LLM.call_args.kwargs
     assert (options["trust_remote_code"], options["load_format"]) == (False, "safetensors")
     sources = [path.read_text() for path in (ROOT / "workflow").rglob("*.py")]
     calls = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]

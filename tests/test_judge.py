@@ -46,9 +46,7 @@ def test_scores_are_those_of_the_workflows_evaluation_and_of_vanilla_untrained(f
     assert table.confidence("vanilla") == [record["confidence"] for record in untrained]
 
 
-def test_a_judge_takes_records_with_keys_of_their_own_or_samples_an_endless_stream_and_no_record_that_is_no_pair(
-    finished, small
-):
+def test_a_judge_takes_own_keys_samples_and_endless_streams_but_no_record_without_an_answer(finished, small):
     scorer = orce.load_judge(finished / CELL)
     (record,) = scorer([{"question": "What is 17 * 3?", "answer": "51", "mine": [1, 2]}])
     assert record["mine"] == [1, 2] and 0 <= record["mean"] <= 1 and set(VALUES) < set(record)

@@ -58,7 +58,7 @@ def own(kind: str, text: str) -> str:
 
 
 @pytest.mark.parametrize(("kind", "text", "message"), cases("own_modules"))
-def test_a_wrong_signature_or_value_is_told_with_the_configuration_and_what_the_call_fits_is_right(kind, text, message):
+def test_a_wrong_signature_or_value_is_told_with_the_configuration(kind, text, message):
     module = own(kind, text)
     if kind == "task":
         over = {"datasets": {"mine": {"task": module, "source": {}, "splits": {"test": {"from": "test"}}}}}

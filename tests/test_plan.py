@@ -183,6 +183,8 @@ def test_time_limits_are_three_times_the_estimate_of_each_job():
     assert limit(config, "dpo", aligned="dpo") == 164
     assert limit(config, "state", stated="orce") == 30
     assert limit(config, "elicit", prompted="cot") == 31
+    longer = changed(**aligned, answers={"samples": 400})
+    assert [limit(longer, "sample", shards) for shards in (1, 4)] == [151, 40]  # three of each are the load
     several = changed(**aligned, training={"gpus": 4})
     assert limit(several, "dpo", aligned="dpo") == 44  # a minute of each is the load
     assert limit(of_source({"hub": "a/b", "revision": "main"}), "dpo", aligned="dpo") == 720

@@ -152,10 +152,10 @@ def series(confidence, correct, method="orce", answer="A", unread=0):
     return figures.Series(method, label, read)
 
 
-def stated(method="orce", unread=0, n=200):
+def stated(method="orce", unread=0):
     rng = np.random.default_rng(0)
-    confidence = rng.integers(0, 101, n) / 100
-    return series(confidence, rng.random(n) < confidence, method, unread=unread)
+    confidence = rng.integers(0, 101, 200) / 100
+    return series(confidence, rng.random(200) < confidence, method, unread=unread)
 
 
 def drawn(draw, *shown):
@@ -163,7 +163,7 @@ def drawn(draw, *shown):
         return draw(PICTURED, shown)
 
 
-def test_a_bin_is_a_circle_of_its_size_joined_to_the_diagonal_with_the_interval_of_its_accuracy():
+def test_a_bin_is_a_circle_of_its_size_with_the_interval_of_its_accuracy():
     one = stated()
     panel = drawn(figures.draw_reliability, one).axes[0]
     _, count, confidence, accuracy = metrics.reliability_bins(one.stated.confidence, one.stated.correct)
@@ -336,7 +336,7 @@ def decimals(value: float) -> str:
     return f"{value:.3f}".replace("0.", ".", 1).replace("-", "−")
 
 
-def test_the_page_describes_each_row_and_shows_the_values_of_the_demo_and_of_the_runs_on_a_thousand_questions():
+def test_the_page_describes_each_row_and_shows_the_stored_values():
     config = read_config([ROOT / "config.yaml", ROOT / "config" / "demo.yaml", ROOT / "config" / "field.yaml"])
     first, second = (config.tables[name] for name in config.paper_tables)
     assert first.methods == second.methods

@@ -161,7 +161,7 @@ def test_for_a_fixed_answer_sayself_rlcr_and_logscore_choose_the_same_pairs():
     assert len(chosen[0][0]) == 200 and all((np.array(one) == np.array(chosen[0])).all() for one in chosen)
 
 
-def test_without_generation_the_best_candidate_has_the_rank_of_kappa_and_none_raises_the_correlation():
+def test_without_generation_no_candidate_raises_the_correlation():
     """So "W/o gen" has no pairs to accept by its own reward: r_s(K, K) is 1 already."""
     k = np.random.default_rng(0).integers(0, 11, 500) / 10
     candidates = np.tile(np.arange(101) / 100, (500, 1))

@@ -38,7 +38,7 @@ def test_splits_are_cut_from_one_shuffled_order_and_keep_the_order_of_their_sour
     assert lines("sft.jsonl")[0] == asked("n00", "ant")
 
 
-def test_overlapping_questions_are_told_by_kind_and_removed_from_the_training_splits_alone():
+def test_overlapping_questions_are_told_by_kind():
     train = [asked("same", "ant"), asked("twin", "bee and cat"), asked("other", "dog")]
     test = [asked("a", "ant"), asked("b", "cat and bee")]
     stage("overlap", train=[write("rl.jsonl", train)], test=write("test.jsonl", test), task=WORDS, out="overlap.json")
@@ -129,7 +129,7 @@ def derived(method: str, **more) -> list[dict]:
     return lines("out.jsonl")
 
 
-def test_consistency_is_the_share_of_the_most_frequent_answer_among_all_samples_unread_ones_too():
+def test_consistency_counts_the_most_frequent_answer_among_all_samples():
     # cat is the first of two as frequent
     answers = [("ant", True, 0.4), ("cat", False, 0.4), (None, False, 0.0), ("fox", True, 1.0)]
     assert derived("consistency") == [
@@ -278,7 +278,7 @@ def fitted(settings: dict, confidences: list[list[dict]], held_out: list[list[di
     return lines("out.jsonl"), json.loads(Path("fit.json").read_text())
 
 
-def test_platts_map_is_the_likeliest_one_on_the_held_out_answers_and_is_applied_to_the_test_answers():
+def test_platts_map_is_fitted_on_held_out_answers_and_applied_to_the_test():
     own = [stated(name, name != "b", value) for name, value in zip("abcd", (0.2, 0.9, None, 0.5), strict=True)]
     own[0]["retried"] = True
     records, facts = fitted({"method": "sft+platt", "module": "platt", "below": ["sft"]}, [own], [HELD_OUT])
@@ -305,7 +305,7 @@ def test_a_combination_reads_its_rows_by_id_and_an_unread_confidence_is_the_conf
         assert [row.get("retried") for row in records] == [True, None, None, None]
 
 
-def test_a_probe_is_fitted_on_training_questions_alone_without_those_of_the_test_set_and_their_twins():
+def test_a_probe_is_fitted_without_the_test_questions_and_their_twins():
     """Of two layers the second one tells right from wrong; the twin and the equal question have states that would turn the fit round."""
     rng = np.random.default_rng(0)
     training = [("sft", asked(f"n{i:02}", f"x{i}")) for i in range(20)]
@@ -402,7 +402,7 @@ def test_metrics_are_those_of_scipy_and_a_loop_and_kappa_is_that_of_the_same_id(
     assert found["spearman"]["rho"] < found["spearman_surrogate"]["rho"] - 0.1, "told apart"
     counted = {"n": 9, "n_retried": 2, "n_unparsed": {"answer": 1, "confidence": 1}, "f1": None}
     assert {name: found[name] for name in names | counted} == names | counted
-    of_mean = {"aurc": area(mean, correct), "ece": calibration(mean, correct, 10), "mass": np.mean(mean)}
+    of_mean = {"aurc": area(mean, correct), "ece": calibration(mean, correct), "mass": np.mean(mean)}
     assert {name: found["mean"][name] for name in of_mean} == pytest.approx(of_mean)
     assert found["mean"]["spearman"]["rho"] == pytest.approx(stats.spearmanr(mean, correct)[0])
     assert extra["nll"] == pytest.approx(-np.log(np.where(correct, confidence, 1 - confidence)).mean())

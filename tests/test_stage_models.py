@@ -158,7 +158,7 @@ def training_files(*splits: str) -> dict:
     return {"surrogate": "surrogate.csv", "prompts": {name: write(f"{name}.jsonl", TRAINING[name]) for name in splits}}
 
 
-def test_states_are_those_at_the_ends_of_prompt_and_reply_of_the_realised_and_the_greedy_answer(deep):
+def test_states_are_at_the_ends_of_prompt_and_reply_of_the_judged_answer(deep):
     """Depth .3 and .7 of three layers are the first and the second, whose outputs are the inputs of the next."""
     records = [
         sampled("n0", "sft", ["ant", "bee", "bee", None], [True, False, False, False]),

@@ -74,7 +74,7 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         shown = [re.sub(r"\\(textbf|underline){([^}]*)}", r"\2", text).strip(" \\$") for text in line.split("&")[2:]]
         power = math.floor(math.log10(p))
         written = f"{p / 10**power:.3f}\\times10^{{{power}}}" if p < 0.001 else f"{p:.3f}"
-        numbers = (calibration(stated, RIGHT, 10), rho, own, own - best, 8 / 12)
+        numbers = (calibration(stated, RIGHT), rho, own, own - best, 8 / 12)
         before, after = [f"{value:.3f}" for value in numbers[:2]], [f"{value:.3f}" for value in numbers[2:]]
         assert shown == [*before, written, *after]
     found = {label: (difference, float(low), float(high)) for label, difference, low, high in DIFFERENCE.findall(tex)}
@@ -150,7 +150,7 @@ def risk(stated, right) -> list[float]:
     return [sum(errors[:i]) / i for i in range(1, len(errors) + 1)]
 
 
-def test_pictures_have_the_risk_at_each_coverage_and_the_confidence_and_accuracy_of_each_bin_of_their_own_method(
+def test_pictures_have_the_risks_and_the_bins_of_their_own_method(
     measured,
 ):
     read = [read_stated(path, UNPARSED) for path in STATED]
@@ -170,4 +170,4 @@ def test_pictures_have_the_risk_at_each_coverage_and_the_confidence_and_accuracy
         bins = np.maximum(np.ceil(np.round(10 * stated, 9)), 1)
         expected = [[stated[bins == one].mean(), np.array(RIGHT)[bins == one].mean()] for one in np.unique(bins)]
         assert panel.collections[1].get_offsets().tolist() == [pytest.approx(point) for point in expected]
-        assert panel.get_title().split("\n")[1].startswith(f"ECE {calibration(stated, RIGHT, 10):.3f}")
+        assert panel.get_title().split("\n")[1].startswith(f"ECE {calibration(stated, RIGHT):.3f}")

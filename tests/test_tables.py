@@ -167,7 +167,7 @@ def test_a_row_that_says_no_more_than_a_constant_is_marked_where_it_is_shown(cas
     assert ["‡" in line.sign for line in table.blocks[0].lines] == [bool(case["why"])]
 
 
-def test_the_mean_of_the_distribution_is_a_second_block_with_marks_of_its_own_where_it_says_something_else():
+def test_a_mean_that_says_something_else_is_a_second_block_with_its_own_marks():
     spec = table_of("vanilla", "consistency", "orce")
     found = all_metrics(spec)
     for path, aurc in zip(found, (0.4, 0.2, 0.3), strict=True):
@@ -202,7 +202,7 @@ def test_a_note_names_the_rows_whose_mean_is_over_a_small_part_of_the_probabilit
     assert [note.partition("over the items: ")[2] for note in said] == expected
 
 
-def test_notes_say_the_usual_error_other_sizes_what_a_second_try_made_readable_and_which_pairs_a_reward_sees():
+def test_notes_say_errors_sizes_second_tries_and_which_pairs_a_reward_sees():
     """Of CoT's 30 second replies 7 could not be read either; all 4 of Vanilla's could not."""
     spec = table_of("vanilla", "cot", "orce")
     found = {path: metrics(ece=0.2 + 0.1 * i) for i, path in enumerate(cells(spec))}
@@ -339,7 +339,7 @@ def compiled(folder):
     return folder / "latex.pdf"
 
 
-def test_the_comparison_says_of_each_published_value_whether_ours_agrees_and_warns_of_another_test_set():
+def test_the_comparison_says_whether_each_published_value_agrees():
     """By the row of ORCE on MMLU, which stands in two of the paper's tables."""
 
     def compared(**changed):

@@ -130,7 +130,7 @@ def test_a_question_is_asked_word_for_word_with_lettered_options_and_its_passage
 
 
 @pytest.mark.parametrize("name", GENERATED)
-def test_prompts_share_everything_but_the_question_and_the_number_of_worked_examples_is_settable(name):
+def test_prompts_share_all_but_the_question_and_worked_examples_are_settable(name):
     task = tasks.get(name)
     prompts = [task.prompt(example) for example in task.load({"size": 50}, "train")]
     assert len(prompts[0]) == 9
@@ -206,7 +206,7 @@ def test_logiqa_loads_by_both_published_names_whole_though_published_ids_repeat(
         assert [example] == task.load({"path": str(path)}, "train") and example["reference"] == "C"
 
 
-def test_reclor_labels_are_numbers_or_digits_and_drop_keeps_each_annotators_answer_text_or_number(tmp_path):
+def test_reclor_reads_both_forms_of_label_and_drop_every_annotator(tmp_path):
     items = [reclor_item(1), {**reclor_item(2), "label": "3"}]
     (tmp_path / "train.json").write_text(json.dumps(items))
     examples = tasks.get("reclor").load({"path": str(tmp_path)}, "train")

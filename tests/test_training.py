@@ -119,7 +119,6 @@ def test_a_step_is_the_same_however_it_is_cut(settings, warm, tmp_path, which):
     assert trainer.budget == 1024
 
 
-@pytest.mark.slow
 def test_a_grouped_epoch_keeps_questions_about_one_passage_together_and_differs_from_the_next():
     prompts = [[1, 2, *range(100 * (i % 5), 100 * (i % 5) + 60), 1000 + i] for i in range(20)]
     sampler = FamilySampler(prompts, seed=3)
@@ -341,7 +340,6 @@ def test_a_training_ended_by_sigterm_keeps_its_step_and_resumes_to_the_same_weig
     assert equal_weights(warm, tmp_path / "sft")
 
 
-@pytest.mark.slow
 def test_soft_labels_and_their_order_are_those_by_hand():
     """evidence/methods: 4 of 16 answers right make the posterior Beta(5, 13); equal means cost ln 2, a wrong order more."""
     soft, ordered = (modules.from_file(str(ROOT / f"evidence/methods/{name}.py")) for name in ("soft", "ordered"))

@@ -57,7 +57,7 @@ def test_a_batch_holds_prompts_of_similar_length_after_their_shared_prefix():
     assert together == [list(range(0, 12, 2)), list(range(1, 12, 2))], "about one passage"
 
 
-def test_a_seed_fixes_a_prompts_samples_whatever_its_neighbours_and_whether_a_greedy_text_comes_with_them(engine):
+def test_a_seed_fixes_a_prompts_samples_whatever_is_drawn_beside_them(engine):
     seeds = [11, 12, 13, 14, 15]
     # Not hotter: in a flat tail the last digits of a float, which the batch shapes, choose the token.
     samples = engine.generate(QUESTIONS, 6, 0.4, 8, seeds)
@@ -346,7 +346,7 @@ def test_batches_keep_to_their_tokens(budget):
 
 
 @pytest.mark.parametrize("prompts", [PROMPTS, [[1, *PROMPTS[0]], *PROMPTS[1:]]], ids=["shared prefix", "none"])
-def test_what_follows_a_token_is_what_follows_it_without_neighbours_also_once_branches_are_dropped(family, prompts):
+def test_what_follows_a_token_does_not_depend_on_neighbours_or_dropped_branches(family, prompts):
     model = loaded(family)
     before = model.config._attn_implementation
     cache = KVCache(model, prompts)

@@ -43,13 +43,13 @@ def chunks(out):
 
 
 def slow_chunks(out):
-    """60 records, two in a chunk; out.log names each chunk that is worked on."""
+    """60 records, two in a chunk; out.log names each chunk that is begun."""
     from orce.artefacts import files
 
     def work(chunk):
-        time.sleep(0.02)
         with open(f"{out}.log", "a") as log:
             print(chunk[0], file=log)
+        time.sleep(0.02)
         return [{"id": i} for i in chunk]
 
     list(files.in_chunks(out, list(range(60)), 2, "t", work))
