@@ -242,7 +242,7 @@ def in_form(asked: str, text: str, drawn: random.Random) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("door", "name"), [one for one in BOTH if one != ("python", "arithmetic")])  # judged alone
+@pytest.mark.parametrize(("door", "name"), BOTH)
 def test_answers_that_are_sampled_have_the_same_confidences(door, name, direct):
     with server(KINDS[name]) as api:
         sampling = {} if door == "configuration" else {"samples": K, "max_tokens": 6}
