@@ -511,7 +511,7 @@ def run_apart(work: Coroutine[Any, Any, Any]) -> Any:
 def read_error(content: bytes) -> tuple[str, Any, Any]:
     """(message, code, parameter) of an error's reply; a reply without a message is one."""
     message = content.decode("utf-8", "replace")
-    with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError):
+    with contextlib.suppress(ValueError, RecursionError, AttributeError, KeyError, TypeError):
         error = json.loads(content)
         error = error.get("error", error)
         if isinstance(error, str):
