@@ -147,7 +147,7 @@ def test_a_folder_replaces_an_older_one_whole_a_link_is_followed_and_a_device_or
     files.write_json(run / "link", {"a": 1})
     assert (run / "link").is_symlink() and (run / "there.json").is_file()
     os.mkfifo("pipe")
-    for path in (run / "pipe", "/dev/full"):
+    for path in (run / "pipe", "/dev/full", run / "final"):
         refused = f"{path}: not a regular file; a result needs the name of a file"
         with pytest.raises(BadInput, match=refused):
             files.write_json(path, {"a": 1})
@@ -155,7 +155,7 @@ def test_a_folder_replaces_an_older_one_whole_a_link_is_followed_and_a_device_or
             next(files.in_chunks(path, [1], 1, "tag", lambda chunk: [{} for _ in chunk]))
     with pytest.raises(BadInput, match="pipe: is a file, and the output is a folder"):
         files.publish_folder(run / "final", run / "pipe")
-    assert sorted(os.listdir()) == ["final", "link", "pipe", "there.json"]
+    assert sorted(os.listdir()) == ["final", "link", "pipe", "there.json"] and os.listdir("final") == ["new"]
     assert (run / "pipe").is_fifo() and Path("/dev/full").is_char_device()
 
 
