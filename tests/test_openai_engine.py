@@ -294,5 +294,5 @@ def test_a_signal_ends_a_command_whose_own_code_is_in_its_way(code, sent, status
     asleep = subprocess.Popen([*MEASURING, "--methods", "own.py"], **PIPES)
     assert asleep.stdout.readline() == "asleep\n"
     asleep.send_signal(sent)
-    assert asleep.communicate(timeout=20)[1].endswith(said)
+    assert asleep.communicate(timeout=60)[1].endswith(said)  # of which it has GRACE
     assert asleep.returncode == status

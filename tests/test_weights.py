@@ -192,7 +192,7 @@ def test_an_nli_model_without_its_head_is_refused_and_one_with_a_pooler_too_many
 
 
 @pytest.mark.parametrize(("keys", "says"), cases("odd_adapters"))
-def test_an_adapter_without_a_seal_says_what_is_odd_in_its_config_and_judges_where_nothing_is(folders, tiny, keys, says, tmp_path):
+def test_an_adapter_without_a_seal_says_what_is_odd_in_its_config_and_else_judges(folders, tiny, keys, says, tmp_path):
     folder = shutil.copytree(folders / "adapter", tmp_path / "a")
     (folder / "manifest.json").unlink()
     whole = json.loads((folder / "adapter_config.json").read_text())
