@@ -38,14 +38,14 @@ CELL = ("mmlu", "llama3-8b")
 class Case:
     """`argv`: of the program, or of `python -m orce` if it does not begin with snakemake. `files`: {name: content}.
 
-    Of the tiny model's folder: the files without which it is there, and the one that is half there.
+    Of the tiny model's folder: the files that it lacks, and {name: keys with other values}; without keys, half of the file.
     """
 
     message: str
     argv: list[str]
     files: dict = field(default_factory=dict)
     without: str | None = None
-    half: str = ""
+    changed: dict = field(default_factory=dict)
 
 
 # What a key may name in place of the file that it shall name.
@@ -113,14 +113,7 @@ ASKED = {"id": "a", "question": "Wet?", "context": None, "choices": ["yes", "no"
 SURROGATE = "id,split,n_correct,n_samples,kappa,answer,answer_correct\na,rl,1,2,0.5,A,1\n"
 WEIGHTS = [
     Case(message, WARM, {"p.jsonl": json.dumps(ASKED) + "\n", "s.csv": SURROGATE}, *change)
-    for message, *change in (
-        (r"model: no tokenizer \(tokenizer.json\); save the tokenizer beside", "tokenizer*"),
-        (r"model: no weights \(\*.safetensors\); expected a model folder", "*.safetensors"),
-        (r"model: no config.json; expected a model folder in the Hugging Face format", "*"),
-        (r"model: the weights cannot be loaded: .*incomplete metadata", "", "model.safetensors"),
-        (r"model: the (tokenizer|weights) cannot be loaded: .*config.json", "", "config.json"),
-        (r"model: the tokenizer cannot be loaded: ", "", "tokenizer.json"),
-    )
+    for message, *change in cases("broken_models")
 ]
 # What a run finds before its first job, and a dry run does not; and targets that nothing makes, each a plan of its own.
 RUN = ["snakemake", "--cores", "1", "--configfile", "over.yaml", "--", "results/mmlu/llama3-8b/samples.jsonl"]
@@ -163,9 +156,10 @@ def test_bad_input_is_one_line_that_names_it(case, folder, tiny):
     place(folder, case.files | {"config.yaml": json.dumps(PAPER)})  # which is YAML too, and read in no time
     if case.without is not None:
         shutil.copytree(tiny, folder / "model", ignore=shutil.ignore_patterns(case.without))
-    if case.half:
-        whole = (folder / "model" / case.half).read_bytes()
-        (folder / "model" / case.half).write_bytes(whole[: len(whole) // 2])
+    for name, keys in case.changed.items():
+        whole = (folder / "model" / name).read_bytes()
+        changed = json.dumps(json.loads(whole) | keys).encode() if keys else whole[: len(whole) // 2]
+        (folder / "model" / name).write_bytes(changed)
     before = files_in(folder)
     code, said = call(case.argv)
     named = [line for line in said.splitlines() if re.search(case.message, line)]

@@ -150,7 +150,7 @@ def test_folders_are_replaced_whole_links_followed_devices_and_pipes_never_repla
     files.write_json(run / "link", {"a": 1})
     assert (run / "link").is_symlink() and (run / "there.json").is_file()
     os.mkfifo("pipe")
-    for path in (run / "pipe", "/dev/full"):
+    for path in (run / "pipe", "/dev/full", run / "final"):
         refused = f"{path}: not a regular file; a result needs the name of a file"
         with pytest.raises(BadInput, match=refused):
             files.write_json(path, {"a": 1})
@@ -158,7 +158,7 @@ def test_folders_are_replaced_whole_links_followed_devices_and_pipes_never_repla
             next(files.in_chunks(path, [1], 1, "tag", lambda chunk: [{} for _ in chunk]))
     with pytest.raises(BadInput, match="pipe: is a file, and the output is a folder"):
         files.publish_folder(run / "final", run / "pipe")
-    assert sorted(os.listdir()) == ["final", "link", "pipe", "there.json"]
+    assert sorted(os.listdir()) == ["final", "link", "pipe", "there.json"] and os.listdir("final") == ["new"]
     assert (run / "pipe").is_fifo() and Path("/dev/full").is_char_device()
 
 

@@ -21,6 +21,8 @@ from orce.errors import BadInput
 from orce.judge.reader import TransformersReader
 from orce.llm import language_model
 from orce.llm.chat import statement
+from orce.llm.engines.transformers import Engine
+from orce.llm.reading import Scorer
 from orce.runtime import modules
 from orce.training import common, dpo, sft, tokenized_brier
 from orce.training.steps import FamilySampler, PackedTrainer
@@ -319,9 +321,11 @@ def test_losses_and_gradients_are_the_same_bits_without_pefts_cast_of_inputs(set
 def test_probabilities_that_are_not_finite_are_never_stated(model_settings):
     lm = language_model.load(model_settings, None)
     next(lm.model.parameters()).data.fill_(torch.nan)
-    said = "the confidence LLM's probabilities are not finite numbers; its weights are broken"
-    with pytest.raises(BadInput, match=said):
-        TransformersReader(lm, 4096).state([prompt(1)])
+    said = "the model's logits are not finite numbers; its weights are broken"
+    reader, sampled = TransformersReader(lm, 4096), (Engine(lm).generate, 2, 1.0, 4, [0])
+    for asked, *more in (sampled, (Scorer(lm).logprobs, [["No."]]), (reader.state,), (reader.state, True)):
+        with pytest.raises(BadInput, match=said):
+            asked([prompt(1)], *more)
 
 
 @pytest.mark.slow

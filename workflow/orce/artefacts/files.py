@@ -285,10 +285,11 @@ def _is_full(folder: Path) -> bool:
 
 
 def refuse_special(path) -> None:
-    """Raises BadInput for a device, a pipe or a socket: a file would take its place."""
-    path = Path(path)
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise BadInput(f"{path}: not a regular file; a result needs the name of a file or folder")
+    """Raises BadInput for a device, a pipe or a socket, whose place a file would take, and for a
+    folder, in which its seal would be.
+    """
+    if Path(path).exists() and not Path(path).is_file():
+        raise BadInput(f"{path}: not a regular file; a result needs the name of a file")
 
 
 @contextlib.contextmanager
@@ -350,7 +351,6 @@ def partial_folder(output) -> Path:
     """The folder for unfinished work on `output`, no declared output: Snakemake deletes those
     before it reruns a job.
     """
-    refuse_special(output)
     folder = Path(output).parent / ".partial"
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -375,6 +375,7 @@ def in_chunks(
     it. The chunks stay until `forget_chunks`: a Snakemake that starts while this job goes on
     deletes the finished output as incomplete, and the job then restores it.
     """
+    refuse_special(output)
     folder = partial_folder(output) / f"{Path(output).name}.{tag}"
     with exclusive_lock(folder / "lock"):
         known = _whole_chunks(folder)

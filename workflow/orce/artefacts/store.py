@@ -167,7 +167,7 @@ def weights_digest(folder) -> dict:
     """Digests of a trained folder's weights, after a check: training again to equal weights changes
     nothing downstream.
     """
-    facts = verify_folder(folder) or read_manifest(Path(folder) / FOLDER_MANIFEST)
+    facts = verify_folder(folder) or folder_digests(folder)
     return facts.get("sha256", {})
 
 

@@ -28,7 +28,7 @@ from orce.llm.chat import (
     statement,
 )
 from orce.llm.engines.transformers import TokenSampler, sample_continuations
-from orce.llm.kv_cache import CachedModel, KVCache
+from orce.llm.kv_cache import NOT_FINITE, CachedModel, KVCache
 from orce.llm.language_model import LanguageModel
 from orce.llm.trie import Ids, TokenTrie, has_own_attention, token_logprobs
 from orce.runtime import process
@@ -226,10 +226,7 @@ class TransformersReader(CachedModel):
         for reading in self.read(prompts, state_text=not constrained):
             mean = reading.mean
             if not math.isfinite(mean):
-                raise BadInput(
-                    "the confidence LLM's probabilities are not finite numbers; its weights are broken: train it again, with "
-                    "a lower learning_rate or dtype: float32"
-                )
+                raise BadInput(NOT_FINITE)
             decoded = reading.greedy / 100
             confidence = reading.stated
             raw = reading.text or ""

@@ -196,6 +196,10 @@ def check_template(tokenizer, model: str, template_kwargs: TemplateKwargs, ends:
             f"{model}: its tokenizer has no chat template; take the instruction-tuned version of the model, or save a "
             "template as chat_template.jinja beside its tokenizer.json"
         )
+    if tokenizer.eos_token is None:
+        raise BadInput(
+            f"{model}: its tokenizer has no eos_token, which ends a turn; name it in its tokenizer_config.json"
+        )
     answer = statement(50)
     turns = [
         {"role": "user", "content": "How sure are you?"},

@@ -34,6 +34,10 @@ with process.hide_unused_packages():
 ATTENTION = "orce_branches"
 # attention features of some families that this kernel lacks
 UNSUPPORTED = ("softcap", "s_aux", "position_bias")
+NOT_FINITE = (
+    "the model's logits are not finite numbers; its weights are broken (if they were trained here: train again, with a "
+    "lower learning_rate), or too large for 16 bits; try dtype: float32"
+)
 REMEDY = (
     "the engine transformers lacks this; set engine.name to vllm for answers, or take another model"
 )

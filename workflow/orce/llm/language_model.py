@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 
 from orce.artefacts import files
 from orce.artefacts.store import manifest_facts, verify_folder
@@ -275,7 +275,7 @@ def adapted(model: Any, adapter: str, trainable: bool = False) -> Any:
         raise BadInput(
             f"{adapter}: no adapter_model.safetensors; a pickled adapter (adapter_model.bin) is never read"
         )
-    if json.loads((folder / "adapter_config.json").read_text()).get("megatron_config"):
+    if files.read_json(folder / "adapter_config.json").get("megatron_config"):
         raise BadInput(
             f"{adapter}/adapter_config.json: megatron_config makes peft import a module; set it to null"
         )
@@ -334,12 +334,12 @@ def unfit(
 
 @contextlib.contextmanager
 def explained(what: str):
-    """Turn the libraries' errors about files into one line, after `what`."""
+    """Turn the libraries' errors about files into one line, after `what`; not what the machine lacks."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError, LookupError, SafetensorError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
-            raise
+    except (torch.OutOfMemoryError, MemoryError, ModuleNotFoundError):
+        raise
+    except Exception as error:  # noqa: BLE001 - of an odd value a library may make any error
         reason = " ".join(str(error).split())[:500]
         if "trust_remote_code" in str(error):  # the libraries advise it; we never use it
             reason = OWN_CODE

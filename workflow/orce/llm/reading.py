@@ -16,7 +16,7 @@ from transformers.models.auto.tokenization_auto import AutoTokenizer
 from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages, text_ids
-from orce.llm.kv_cache import CachedModel, KVCache
+from orce.llm.kv_cache import NOT_FINITE, CachedModel, KVCache
 from orce.llm.trie import TokenTrie, group_by_budget
 from orce.runtime import process
 from orce.settings.stage import Encoder as EncoderSettings
@@ -54,7 +54,10 @@ class Scorer(CachedModel):
                 following = cache.extend([trie.branches for trie in own])
             for trie, first, rest in zip(own, cache.logits, following.split(sizes), strict=True):
                 logprobs = torch.cat([first[None], rest]).log_softmax(-1)
-                nodes = logprobs[trie.logit_rows, trie.tokens].tolist()
+                chosen = logprobs[trie.logit_rows, trie.tokens]
+                if chosen.isnan().any():
+                    raise BadInput(NOT_FINITE)
+                nodes = chosen.tolist()
                 yield [[nodes[node] for node in path] for path in trie.paths]
 
         def split_batch(batch):

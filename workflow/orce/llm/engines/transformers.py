@@ -14,10 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from orce.errors import BadInput
 from orce.llm import language_model
 from orce.llm.chat import Messages
 from orce.llm.engines import Text
-from orce.llm.kv_cache import CachedModel, KVCache, check_fits
+from orce.llm.kv_cache import NOT_FINITE, CachedModel, KVCache, check_fits
 from orce.runtime.process import USUAL
 
 # Distributions drawn from at once: 64 in float64 take 66 MB for 128,256 words; a core is fastest
@@ -157,6 +158,9 @@ def sample_continuations(
     cached = [*range(len(samplers))]  # the prompts that are still in the cache
     logits = cache.logits
     while True:
+        # the largest of a row with nan is nan, whose draw would be a token that there is not
+        if not logits.amax(-1).isfinite().all():
+            raise BadInput(NOT_FINITE)
         streams = [samplers[branch.row] for branch in active]
         drawn = draw(logits, streams, [branch.count for branch in active])
         best = [-1] * len(active)
