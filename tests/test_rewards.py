@@ -183,14 +183,6 @@ def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
         reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
-def test_a_prompt_of_one_value_or_of_equal_rewards_makes_no_pair():
-    rewards = [[1, 1, 1], [2, 2, 2], [0, 1, -1], [3, 3, 3]]
-    confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.7], [0.7, 0.7, 0.7]]
-    pairs = select_pairs(rewards, confidences, seed=0)
-    assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([2], [1], [2])
-    assert pairs.skipped == {"one value": 2, "equal rewards": 1}
-
-
 def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     rewards, confidences = [[-1, -1, -1, -5, -5, -5]], [[0.3, 0.5, 0.5, 0.8, 0.8, 1]]
     for seed in range(20):
@@ -202,8 +194,8 @@ def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     assert (again.chosen == pairs.chosen).all() and (other.chosen != pairs.chosen).any()
 
 
-@pytest.mark.parametrize(("stated", "values", "warned"), cases("warm_starts"))
-def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(stated, values, warned, folder, capsys):
+@pytest.mark.parametrize(("reward", "stated", "size", "warned"), cases("warm_starts"))
+def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(reward, stated, size, warned, folder, capsys):
     right = [9, 2, 5, 5, 0, 10]  # of ten samples
     table = "".join(f"q{i},rl,{n},10,{n / 10},ant,{int(n >= 5)}\n" for i, n in enumerate(right))
     Path("surrogate.csv").write_text(f"id,split,n_correct,n_samples,kappa,answer,answer_correct\n{table}")
@@ -213,16 +205,16 @@ def test_the_manifest_of_the_pairs_says_how_the_warm_start_orders_answers(stated
         {"id": f"q{i}", "kappa": n / 10, "correct": n >= 5, "stated": c} | drawn
         for i, (c, n) in enumerate(zip(stated, right, strict=True))
     ]
-    how = {"reward": "sc", "module": "sc", "reference": "stated", "leave_one_out": False, "seed": 1}
+    how = {"reward": reward, "module": reward, "reference": "stated", "leave_one_out": False, "seed": 1}
     stage(
-        "pairs", {"task": WORDS, "label": "pairs"} | how, surrogate="surrogate.csv", out="sc.jsonl",
+        "pairs", {"task": WORDS, "label": "pairs"} | how, surrogate="surrogate.csv", out="pairs.jsonl",
         prompts={"rl": write("rl.jsonl", [asked(f"q{i}", "ant") for i in range(6)])},
-        candidates=write("candidates.jsonl", candidates), manifest="sc.manifest.json",
+        candidates=write("candidates.jsonl", candidates), manifest="pairs.manifest.json",
     )  # fmt: skip
-    facts = store.read_manifest("sc.manifest.json")
-    expected = None if values == 1 else stats.spearmanr(stated, right).statistic
+    facts = store.read_manifest("pairs.manifest.json")
+    expected = None if size == 1 else stats.spearmanr(stated, right).statistic
     assert facts["reference_spearman"] == (expected and pytest.approx(expected))
-    assert (facts["reference_values"], facts["tied"]) == (values, 0)
+    assert (facts["reference_values"], facts["tied"]) == (size, 0)
     heard = capsys.readouterr().err.splitlines()
     assert expected is None or any(f"{expected:.3f}" in line for line in heard if "r_s(C, K)" in line)
     warnings = [line for line in heard if "warning" in line]

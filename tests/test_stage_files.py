@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from conftest import on_cpu
+from conftest import cases, on_cpu
 from scipy import stats
 from sklearn.calibration import _sigmoid_calibration
 from sklearn.linear_model import LogisticRegression
@@ -250,6 +250,14 @@ def test_a_pair_is_the_candidate_of_the_highest_reward_and_that_of_the_lowest(re
     facts = json.loads(Path("pairs.manifest.json").read_text())
     assert facts["reference_spearman"] == pytest.approx(stats.spearmanr(c, KAPPA)[0], abs=1e-12)
     assert facts["skipped"]["one value"] == 1 and sum(facts["skipped"].values()) == 6 - len(pairs)
+
+
+@pytest.mark.parametrize(("kappa", "low", "high", "said"), cases("no_pairs"))
+def test_without_any_pair_the_step_ends_with_what_helps(kappa, low, high, said, capsys):
+    drawn = [candidate(f"p{i}", k, True, STATED[i], 0.3, high if k > 0.5 else low) for i, k in enumerate(kappa)]
+    with pytest.raises(AssertionError):
+        selected(accept="improving", drawn=drawn)
+    assert capsys.readouterr().err.endswith(f"{said}\n")
 
 
 def test_pairs_of_the_references_own_candidates_have_the_log_probabilities_of_their_statements():

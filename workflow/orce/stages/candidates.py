@@ -1,6 +1,6 @@
 """Sample M candidate confidences in every realised answer from the confidence LLM (section 3.3).
 
-All rewards share them. Each record keeps the whole distribution beside its candidates.
+In the first round all rewards share them. Each record keeps the whole distribution beside its candidates.
 """
 
 from typing import Annotated, Self

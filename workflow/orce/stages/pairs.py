@@ -1,11 +1,12 @@
 """DPO pairs: each prompt's highest- and lowest-rewarded statements among its candidates (section
 3.3).
 
-Records are in TRL's conversational preference format. If the candidates were sampled from DPO's
-reference model, they also hold its log-probabilities of both statements, under TRL's names. The
-manifest has r_s(C, K), Spearman's correlation of the reference set, as `reference_spearman`: the
-paper asks that the warm start make it positive; how many values C has (`reference_values`), and how
-often it cannot tell two candidates of a prompt apart (`tied`).
+Records are in TRL's conversational preference format. Where DPO's reference model sampled the
+candidates, or the first round has its log-probabilities of all statements, they also hold those of
+both statements, under TRL's names. The manifest has r_s(C, K), Spearman's correlation of the
+reference set, as `reference_spearman`: the paper asks that the warm start make it positive; how
+many values C has (`reference_values`), and how often it cannot tell two candidates of a prompt
+apart (`tied`).
 """
 
 import math
@@ -21,6 +22,7 @@ from orce.align.rewards import (
     Values,
     doubled_rank,
     load,
+    numeric_ranking_difference,
     reward_candidates,
     reward_without_own_pair,
     select_pairs,
@@ -39,6 +41,7 @@ from orce.settings.stage import TaskSettings
 # With fewer values of C, or more candidates that tie among them, a warning: there is little to order.
 FEW_VALUES = 5
 MOSTLY_TIED = 0.5
+BY_ORDER = (spearman_marginal, numeric_ranking_difference)  # the rewards that see the order of C
 
 
 class PairsSettings(TaskSettings, kw_only=True):
@@ -82,19 +85,24 @@ def run(
     say(f"[{settings.label}] {warm_start_message(correlation)}")
     distinct = len(np.unique(stated))
     tied = tied_candidates(stated, [candidate.confidences for candidate in drawn])
-    ordered = distinct >= FEW_VALUES and tied <= MOSTLY_TIED
-    if settings.reference == "stated" and correlation is not None and not ordered:
+    reward = load(settings.module)
+    blurred = reward in BY_ORDER and (distinct < FEW_VALUES or tied > MOSTLY_TIED)
+    if settings.reference == "stated" and correlation is not None and blurred:
         say(f"[{settings.label}] {few_values_message(distinct, tied)}")
-    records, skipped = preference_records(examples, drawn, load(settings.module), settings)
+    records, skipped = preference_records(examples, drawn, reward, settings)
     say(f"[{settings.label}] {len(records)} pairs of {len(examples)} prompts; skipped: {skipped}")
     if from_reference or reference:
         first = store.records(reference, Candidate) if reference else drawn
         add_reference_logprobs(records, first)
     if not records:
+        remedy = "give SFT more examples or epochs, or raise confidence.temperature"
+        if skipped["equal rewards"] and len(np.unique(kappa)) == 1:
+            remedy = "every kappa is the same; choose questions of mixed difficulty"
+        elif skipped.get("no improvement"):
+            remedy += ", or set dpo.accept: all"
         raise BadInput(
             f"{candidates}: no prompt gives a pair under reward {settings.reward!r} ({skipped}; the reference states "
-            f"{distinct} distinct value(s)). The model says the same for every pair, or nothing that improves the order: "
-            "give SFT more examples or epochs, raise confidence.temperature, or set dpo.accept: all"
+            f"{distinct} distinct value(s)): {remedy}"
         )
     order = {"reference_spearman": correlation, "reference_values": distinct, "tied": tied}
     store.write(out, records, settings, manifest, skipped=skipped, **order)

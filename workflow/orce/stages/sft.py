@@ -28,7 +28,7 @@ def run(
     out: Annotated[str, "folder of the trained model"],
 ):
     """Reads the realised answers and their kappa; writes the warm-started confidence LLM: it learns
-    to state round(100 kappa) percent (section 3.2).
+    to state 100 kappa percent, rounded, halves up (section 3.2).
     """
     from orce.training import sft
 

@@ -57,9 +57,9 @@ def run(
     shard: stages.Shard = "0/1",
 ):
     """Reads prompts, greedy answers and the weights of a confidence LLM; writes confidences.jsonl:
-    what it states for each answer, the mean and mode of its distribution over 0 .. 100 percent, and
-    the mass, the probability of stating one of these 101 values at all. The readout makes one of
-    the first three the `confidence`.
+    what it states for each answer, the mean of its distribution over 0 .. 100 percent, its mode if
+    the settings ask for it, and the mass, the probability of stating one of these 101 values at
+    all. The readout makes one of the first three the `confidence`.
     """
     items = [
         (example, record.greedy) for example, record in stages.read_tested(prompts, samples, split)

@@ -20,7 +20,8 @@ def run(
     reasoning: Annotated[bool, "keep the whole reply that the answer was read in too"] = False,
 ):
     """Reads samples.jsonl; writes surrogate.csv: kappa = (right samples) / K of each prompt, and its
-    realised answer: a right sample if kappa >= 1/2, else a wrong one (section 3.1).
+    realised answer: a right sample if kappa >= 1/2, else a wrong one (section 3.1); of a prompt for
+    validation or test the greedy answer.
     """
     rows = []
     for line, record in enumerate(store.records(samples, Sample), 1):
