@@ -177,7 +177,9 @@ class Table(list[Record]):
             padded.append([f"{cell:{side}{width}}" for cell in [name, *cells]])
         lines = ["  ".join(row) for row in zip(*padded, strict=True)]
         if len(self) > SHOWN:
-            lines.append(f"... {len(self) - SHOWN} more, of a higher confidence ({self.by})")
+            lines.append(
+                f"... {len(self) - SHOWN} more, of the same or a higher confidence ({self.by})"
+            )
         lines += map(printable, self.hints)
         if self.decision:
             lines.append(printable(self.decision))
