@@ -130,12 +130,12 @@ def test_the_worst_are_the_largest_errors_and_a_tie_is_said():
     path = CELL / "sft/confidences.jsonl"
     records = store.read(path)
     for place, record in enumerate(records):
-        record["confidence"] = [0.9, 0.9, None, 0.5][min(place, 3)]
-        record["correct"] = place == 3
+        record["confidence"] = [0.3, 0.7, None, 0.9][min(place, 3)]  # 1 - 0.7 is 0.30000000000000004
+        record["correct"] = place != 0
     store.write(path, records)
     said = show("--worst", "1", "--method", "sft")
     assert f"the 1 largest |confidence - correct| of {len(records) - 1}; 1 more could not be read" in said
-    assert "2 have an error of 0.90, in the order of the file" in said
+    assert "2 have an error of 0.30, in the order of the file" in said
     assert lines_of(said, "id") == [f"{records[0]['id']}, split test"]
     said = show("--worst", "2", "--method", "sft")
     assert lines_of(said, "id") == [f"{record['id']}, split test" for record in records[:2]]
