@@ -12,10 +12,11 @@ from scipy import stats
 from stages_by_hand import WORDS, area, calibration, stage, stated, write
 
 from orce.artefacts import store
+from orce.config import layout
 from orce.metrics.summary import read_stated
-from orce.reports import figures
+from orce.reports import figures, tables
 from orce.runtime import preflight
-from orce.settings.stage import CellPicture
+from orce.settings.stage import CellPicture, from_mapping
 
 RIGHT = [True, True, False, True, False, True, True, False, True, True, False, True]
 METHODS = {  # confidences of three rows; one of ORCE's could not be read
@@ -65,7 +66,7 @@ DIFFERENCE = re.compile(r"(\w+) ([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
 def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_from_orce(measured):
     stage("table", TABLES, metrics=measured, confidences=STATED, out="paper_tables")
     tex = Path("paper_tables/ablation.tex").read_text()
-    best = area(np.array(RIGHT, float), RIGHT)
+    right, best = np.array(RIGHT), area(np.array(RIGHT, float), RIGHT)
     for method, label in LABELS.items():
         stated, own = confidences(method), area(confidences(method), RIGHT)
         rho, p = stats.spearmanr(stated, RIGHT)
@@ -78,10 +79,7 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         assert shown == [*before, written, *after]
     found = {label: (difference, float(low), float(high)) for label, difference, low, high in DIFFERENCE.findall(tex)}
     assert found.keys() == {"Vanilla", "NRD"}
-    right = np.array(RIGHT)
-    resamples = np.random.default_rng(0).integers(
-        0, len(right), (1000, len(right))
-    )  # of the items that both rows share
+    resamples = np.random.default_rng(0).integers(0, len(right), (1000, len(right)))  # of the shared items
     for method in ("vanilla", "orce-nrd"):
         difference, *interval = found[LABELS[method]]
         of_method, of_orce = confidences(method), confidences("orce")
@@ -90,6 +88,9 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         assert interval == pytest.approx(np.quantile(differences, [0.025, 0.975]).tolist(), abs=0.03)
     stage("table", TABLES, metrics=measured, out="without")
     assert not DIFFERENCE.search(Path("without/ablation.tex").read_text())
+    store.write(STATED[1], [record | {"confidence": None} for record in store.read(STATED[1])])
+    spec = from_mapping(layout.TableWithRows, TABLE)
+    assert tables._differences(spec, {*STATED}, UNPARSED)[0].endswith(", NRD undefined.")
 
 
 def test_the_document_has_the_same_rows_and_a_run_is_told_which_of_its_tables_it_replaces(measured, capsys):

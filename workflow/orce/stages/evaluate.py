@@ -65,7 +65,7 @@ def run(
         values["mean"] = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
     if readout != "stated":
         values["readout"] = readout
-    if readout == "mean" and stated.as_stated is not None:
+    if readout != "stated" and stated.as_stated is not None:
         as_stated = summarise(stated.as_stated, stated.correct, **options)
         values["stated"] = as_stated | few_distinct(stated.as_stated)
     digest = files.file_digest(confidences)
