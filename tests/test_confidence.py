@@ -144,7 +144,7 @@ def test_a_run_has_its_readout_in_its_table_and_another_one_beside_it(run, reado
     ece, other = (metrics.expected_calibration_error(stated, correct) for stated in by_readout)
     text = Path("paper_tables/one.tex").read_text()
     first, second = text.split(f"Small, {beside}")
-    assert ece != other and f"{ece:.3f}" in first and f"{other:.3f}" in second and said in text
+    assert ece != other and f"{ece:.3f}" in first and f"{other:.3f}" in second and said in text and ", stated" in text
     assert rows_so_far(CELL)[0].endswith(f"test questions; confidence LLMs read by the {readout}")
 
 

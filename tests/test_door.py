@@ -116,6 +116,9 @@ def test_without_labels_nothing_is_called_right_or_wrong():
     asked = {"question": "Where?", "answers": ["here", "Here", "there"], "greedy": "here", "text": "more"}
     table = orce.confidence(None, [asked], ["agreement", "consistency"])
     (line,) = table
+    other = str(orce.confidence(None, [asked | {"greedy": "there"}] * 11, ["agreement", "consistency"]))
+    assert "consistency: of an answer of its own in 11 of 11" in other and "of its own" not in str(table)
+    assert "... 1 more, of the same or a higher confidence (agreement)" in other
     assert line["confidence"] == {"agreement": 2 / 3, "consistency": 2 / 3}
     assert "correct" not in line and line["own"] == {"consistency": {"answer": "here"}} and line["text"] == "more"
     with pytest.raises(BadInput, match="no labels"):

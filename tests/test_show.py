@@ -61,7 +61,7 @@ def test_a_tested_question_shows_its_reply_what_was_read_and_every_confidence():
         share = sum(record["correct"]), len(record["correct"])
         assert lines_of(said, "kappa") == [f"{share[0] / share[1]:.2f}, {share[0]} of {share[1]} samples are right"]
         (confidence,) = (one for one in store.read(CELL / "sft/confidences.jsonl") if one["id"] == record["id"])
-        assert f"sft: {confidence['confidence']:.2f} in" in lines_of(said, "confidence")[0]
+        assert f"sft: {confidence['confidence']:.3f} in" in lines_of(said, "confidence")[0]
     for folder, name in ((CELL, "."), (CELL.parent, CELL.name)):
         with contextlib.chdir(folder):
             assert show(record["id"], cell=name) == said.replace(f"{CELL}", name)
@@ -130,16 +130,16 @@ def test_the_worst_are_the_largest_errors_and_a_tie_is_said():
     path = CELL / "sft/confidences.jsonl"
     records = store.read(path)
     for place, record in enumerate(records):
-        record["confidence"] = [0.9, 0.9, None, 0.5][min(place, 3)]
-        record["correct"] = place == 3
+        record["confidence"] = [0.3, 0.7, None, 0.0004][min(place, 3)]  # 1 - 0.7 is 0.30000000000000004
+        record["correct"] = place == 1
     store.write(path, records)
     said = show("--worst", "1", "--method", "sft")
     assert f"the 1 largest |confidence - correct| of {len(records) - 1}; 1 more could not be read" in said
-    assert "2 have an error of 0.90, in the order of the file" in said
+    assert "2 have an error of 0.30, in the order of the file" in said
     assert lines_of(said, "id") == [f"{records[0]['id']}, split test"]
     said = show("--worst", "2", "--method", "sft")
     assert lines_of(said, "id") == [f"{record['id']}, split test" for record in records[:2]]
-    assert "unread, from" in show(records[2]["id"])
+    assert "unread, from" in show(records[2]["id"]) and "sft: 4.0e-04 in" in show(records[3]["id"])
 
 
 def test_what_a_cell_does_not_have_is_one_line_that_says_what_it_has():

@@ -13,10 +13,11 @@ from stages_by_hand import WORDS, area, calibration, stage, stated, write
 from test_recount import recount
 
 from orce.artefacts import store
+from orce.config import layout
 from orce.metrics.summary import read_stated
-from orce.reports import figures
+from orce.reports import figures, tables
 from orce.runtime import preflight
-from orce.settings.stage import CellPicture
+from orce.settings.stage import CellPicture, from_mapping
 
 RIGHT = [True, True, False, True, False, True, True, False, True, True, False, True]
 METHODS = {  # confidences of three rows; one of ORCE's could not be read
@@ -42,6 +43,19 @@ def confidences(method: str) -> np.ndarray:
     return np.array([UNPARSED if value is None else value for value in METHODS[method]])
 
 
+def evaluated(method: str, values: list) -> dict:
+    """metrics.json of a row with some confidences."""
+    records = [stated(f"q{i}", right, value) for i, (right, value) in enumerate(zip(RIGHT, values, strict=True))]
+    stage("gather", shards=[write("shard.jsonl", records)], out=f"{CELL}/{method}/confidences.jsonl")
+    settings = {"dataset": "words", "model": "m", "method": method, "bootstrap": 100, "seed": 1}
+    settings |= {"unparsed_confidence": UNPARSED}
+    stage(
+        "evaluate", settings, confidences=f"{CELL}/{method}/confidences.jsonl", surrogate="surrogate.csv",
+        out=f"{CELL}/{method}/metrics.json", extra=f"{CELL}/{method}/extra.json",
+    )  # fmt: skip
+    return json.loads(Path(f"{CELL}/{method}/metrics.json").read_text())
+
+
 @pytest.fixture
 def measured(folder) -> list[str]:
     """metrics.json of the three rows."""
@@ -49,15 +63,13 @@ def measured(folder) -> list[str]:
     rows = "".join(f"q{i},test,1,2,{int(right)},ant,1\n" for i, right in enumerate(RIGHT))
     Path("surrogate.csv").write_text(head + rows)
     for method, values in METHODS.items():
-        records = [stated(f"q{i}", right, value) for i, (right, value) in enumerate(zip(RIGHT, values, strict=True))]
-        stage("gather", shards=[write("shard.jsonl", records)], out=f"{CELL}/{method}/confidences.jsonl")
-        settings = {"dataset": "words", "model": "m", "method": method, "bootstrap": 100, "seed": 1}
-        settings |= {"unparsed_confidence": UNPARSED}
-        stage(
-            "evaluate", settings, confidences=f"{CELL}/{method}/confidences.jsonl", surrogate="surrogate.csv",
-            out=f"{CELL}/{method}/metrics.json", extra=f"{CELL}/{method}/extra.json",
-        )  # fmt: skip
+        evaluated(method, values)
     return [f"{CELL}/{method}/metrics.json" for method in METHODS]
+
+
+def test_the_default_of_an_unread_confidence_is_no_value_of_its_row(measured):
+    assert evaluated("vanilla", [0.2, 0.7, None] * 4)["n_distinct"] == 2
+    assert "n_distinct" not in evaluated("vanilla", [0.2, 0.7, 0.1, None] * 3)
 
 
 DIFFERENCE = re.compile(r"(\w+) ([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
@@ -66,7 +78,7 @@ DIFFERENCE = re.compile(r"(\w+) ([+-][\d.]+) \[([+-][\d.]+), ([+-][\d.]+)\]")
 def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_from_orce(measured):
     stage("table", TABLES, metrics=measured, confidences=STATED, out="paper_tables")
     tex = Path("paper_tables/ablation.tex").read_text()
-    best = area(np.array(RIGHT, float), RIGHT)
+    right, best = np.array(RIGHT), area(np.array(RIGHT, float), RIGHT)
     for method, label in LABELS.items():
         stated, own = confidences(method), area(confidences(method), RIGHT)
         rho, p = stats.spearmanr(stated, RIGHT)
@@ -79,10 +91,7 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         assert shown == [*before, written, *after]
     found = {label: (difference, float(low), float(high)) for label, difference, low, high in DIFFERENCE.findall(tex)}
     assert found.keys() == {"Vanilla", "NRD"}
-    right = np.array(RIGHT)
-    resamples = np.random.default_rng(0).integers(
-        0, len(right), (1000, len(right))
-    )  # of the items that both rows share
+    resamples = np.random.default_rng(0).integers(0, len(right), (1000, len(right)))  # of the shared items
     for method in ("vanilla", "orce-nrd"):
         difference, *interval = found[LABELS[method]]
         of_method, of_orce = confidences(method), confidences("orce")
@@ -91,6 +100,9 @@ def test_a_row_has_its_five_metrics_and_an_ablation_the_difference_of_each_row_f
         assert interval == pytest.approx(np.quantile(differences, [0.025, 0.975]).tolist(), abs=0.03)
     stage("table", TABLES, metrics=measured, out="without")
     assert not DIFFERENCE.search(Path("without/ablation.tex").read_text())
+    store.write(STATED[1], [record | {"confidence": None} for record in store.read(STATED[1])])
+    spec = from_mapping(layout.TableWithRows, TABLE)
+    assert tables._differences(spec, {*STATED}, UNPARSED)[0].endswith(", NRD undefined.")
 
 
 def test_the_document_has_the_same_rows_and_a_run_is_told_which_of_its_tables_it_replaces(measured, capsys):

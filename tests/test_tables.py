@@ -171,8 +171,8 @@ def test_a_mean_that_says_something_else_is_a_second_block_with_its_own_marks():
     spec = table_of("vanilla", "consistency", "orce")
     found = all_metrics(spec)
     for path, aurc in zip(found, (0.4, 0.2, 0.3), strict=True):
-        mean = {"mean": metrics(aurc=aurc - 0.1)} if "consistency" not in path else {}
-        found[path] = metrics(aurc=aurc, **unread(900)) | mean
+        mean = metrics(aurc=aurc - 0.1, rho=None, reasons={"spearman": "one value"})
+        found[path] = metrics(aurc=aurc, **unread(900)) | ({} if "consistency" in path else {"mean": mean})
     table = filled_in(spec, found)
     assert [(block.label, [line.row.method for line in block.lines]) for block in table.blocks] == [
         ("Small_LLM 1B", ["vanilla", "consistency", "orce"]),
@@ -182,8 +182,10 @@ def test_a_mean_that_says_something_else_is_a_second_block_with_its_own_marks():
     assert [cell.text for cell in mean] == ["0.300", "0.200"] and [cell.mark for cell in mean] == ["second", "best"]
     assert {cell.mark for cell in stated} == {""} and not any(line.sign for line in table.blocks[1].lines)
     assert any(note.startswith("Mean: the same models, read by the mean") for note in table.notes)
-    equal = {path: one | {"mean": dict(one)} for path, one in all_metrics(spec).items()}
-    assert len(filled_in(spec, equal).blocks) == 1
+    assert "one value): Small_LLM 1B: Vanilla (Spearman by the mean), ORCE (Spearman by the mean)." in table.notes[-1]
+    for differs, blocks in (({}, 1), ({"ece": 0.9}, 2)):  # all right or all wrong: one AURC, whatever the confidence
+        found = {path: one | {"mean": one | differs} for path, one in all_metrics(spec).items()}
+        assert len(filled_in(spec, found).blocks) == blocks
 
 
 @pytest.mark.parametrize(("masses", "named"), [((0.9, 0.1, 0.49), "0.497"), ((0.9, 0.1, 0.5), None), (None, None)])
@@ -214,9 +216,9 @@ def test_notes_say_errors_sizes_second_tries_and_which_pairs_a_reward_sees():
     assert filled_in(spec, found).notes == [
         "n = 1,200 except Small_LLM 1B: CoT 1,199.",
         "One standard error: AURC 0.020 (median over the rows).",
-        "Unreadable answers, counted as wrong: Small_LLM 1B: CoT 2.",
+        "Unreadable answers, counted as wrong unless labelled right: Small_LLM 1B: CoT 2.",
         "Unreadable confidences, given the default confidence: Small_LLM 1B: Vanilla 4, CoT 7.",
-        "Confidences read at a second try: Small_LLM 1B: CoT 23.",
+        "Confidences read at a second try, or decoded among the 101 values alone: Small_LLM 1B: CoT 23.",
     ]
     asked = ("ablation", "improving"), ("ablation", "all"), ("arithmetic", "improving")
     (note,), *others = (tables.selection_notes(resolved(SPECS[name]), accept) for name, accept in asked)
@@ -359,7 +361,8 @@ def test_the_comparison_says_whether_each_published_value_agrees():
     assert (analytic.published, analytic.reproduced, analytic.low, analytic.high) == ("0.089", 0.0891, 0.08, 0.1)
     undefined = compared(accuracy=None, reasons={"accuracy": "none"})
     assert {line.metric for line in undefined if line.verdict == "undefined"} == {"accuracy"}
-    said = "Of the paper's 490 values, 6 are inside the reproduced interval, 2 outside, 480 not run, 2 no interval."
+    assert compared(ece=0.9, readout="mean", stated=dict(one)) == compared(), "the paper's are stated confidences"
+    said = "Of 490 values of the paper, 6 are inside the reproduced interval, 2 outside, 480 not run, 2 no interval."
     assert comparison.summary(compared()) == said
     values = compared(n=100)
     assert comparison.summary(values) == f"{said} The number of test items differs from the paper's in: ablation, mmlu."

@@ -69,10 +69,11 @@ def difference(
         metric, row.confidence, row.correct, base.confidence, base.correct, resamples
     )
     if values["difference"] is None:  # as for a constant confidence
-        words = f"undefined, as {metric} is for one of them"
+        words = f"undefined, as {metric} is for one of them, or on most resamples"
     elif values["p"] is None:
-        words = f"{values['difference']:+.4f}, without interval or p: noise biases differences of {metric}"
+        words = f"{values['difference']:+z.4f}, without interval or p: noise biases differences of {metric}"
     else:
-        words = "{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4f}".format(**values)
+        found, low, high = (f"{values[key]:+z.4f}" for key in ("difference", "low", "high"))
+        words = f"{found} [{low}, {high}], p = {values['p']:.4g}"
     same = "same answers" if row.answers == base.answers else "other answers"
     return f"{metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})"

@@ -613,6 +613,11 @@ def _hints(
         unread = signs.unread_line(table.confidence(name).count(None), len(table))
         if unread:
             yield f"{name}: {unread}"
+    for name in table.methods:
+        judged = [record.get("own", {}).get(name, record)["answer"] for record in table]
+        other = sum(own != record["answer"] for own, record in zip(judged, table, strict=True))
+        if other:
+            yield f"{name}: of an answer of its own in {other} of {len(table)} questions (`own` in the output)"
     empty = sum(record["answer"] is None for record in table)
     if empty:
         yield f"{empty} of {len(table)} answers are empty, or none could be read in them"

@@ -11,6 +11,7 @@ from msgspec import UNSET, UnsetType
 from orce import tasks
 from orce.align.surrogate import Row, read_surrogate
 from orce.apps import row_provenance
+from orce.apps.table import as_shown
 from orce.artefacts import store
 from orce.artefacts.records import Confidence, Example, Greedy, Pair, Sample
 from orce.config.picking import TRAINING_SPLITS
@@ -226,14 +227,14 @@ def statement(record: Confidence) -> str:
     if record.confidence is None:
         return f"unread, from: {record.raw}"
     answer = f"in {text_of(record.answer)} ({verdict(bool(record.correct))})"
-    mean = "" if record.mean is UNSET else f", mean of the distribution {record.mean:.2f}"
-    return f"{record.confidence:.2f} {answer}{mean}"
+    mean = "" if record.mean is UNSET else f", mean of the distribution {as_shown(record.mean)}"
+    return f"{as_shown(record.confidence)} {answer}{mean}"
 
 
 def error(record: Confidence) -> float:
     """|confidence - correct| of a confidence that could be read."""
     assert record.confidence is not None
-    return abs(record.confidence - record.correct)
+    return round(abs(record.confidence - record.correct), 12)  # 1 - 0.7 is no tie of 0.3
 
 
 def verdict(correct: bool) -> str:

@@ -115,7 +115,7 @@ class Table(list[Record]):
         kept = sum(record["decision"] == "keep" for record in decided)
         least = ""
         if decision.threshold is not None:
-            least = f" (`{by}` of at least {_number(decision.threshold)})"
+            least = f" (`{by}` of at least {as_shown(decision.threshold)})"
         self.by = by
         self.decision = f"keep {kept} of {len(decided)} {what}{least}, review {len(decided) - kept}: {decision.promise}"
         return self.decision
@@ -167,7 +167,7 @@ class Table(list[Record]):
         if self.has_labels:
             columns["correct"] = [MARKS[record.get("correct")] for record in shown]
         for name in self.methods:
-            columns[name] = [_number(record["confidence"][name]) for record in shown]
+            columns[name] = [as_shown(record["confidence"][name]) for record in shown]
         if self.decision:
             columns["decision"] = [record["decision"] for record in shown]
         padded = []
@@ -177,7 +177,9 @@ class Table(list[Record]):
             padded.append([f"{cell:{side}{width}}" for cell in [name, *cells]])
         lines = ["  ".join(row) for row in zip(*padded, strict=True)]
         if len(self) > SHOWN:
-            lines.append(f"... {len(self) - SHOWN} more, of a higher confidence ({self.by})")
+            lines.append(
+                f"... {len(self) - SHOWN} more, of the same or a higher confidence ({self.by})"
+            )
         lines += map(printable, self.hints)
         if self.decision:
             lines.append(printable(self.decision))
@@ -311,7 +313,7 @@ def _judged(record: Record, method: str) -> Record:
     return own.get(method, record) if isinstance(own, dict) else record
 
 
-def _number(confidence: float | None) -> str:
+def as_shown(confidence: float | None) -> str:
     """Three decimals, or two significant digits of what these would not tell apart from 0."""
     if confidence is None:
         return "-"

@@ -33,6 +33,7 @@ class Stated:
     mean: np.ndarray | None  # [n], of the distributions; None where there are none
     mass: float | None  # the 101 values' probability, on average; None where it was not kept
     unread: int  # confidences that could not be read and hold the default
+    distinct: int  # values among the others
     retried: int  # confidences that were read at a second try, or not even then
 
 
@@ -54,6 +55,7 @@ def read_stated(path: str | Path, unparsed: float) -> Stated:
         mean=_column(records, "mean"),
         mass=None if mass is None else float(mass.mean()),
         unread=confidences.count(None),
+        distinct=len({*confidences} - {None}),
         retried=[record.retried for record in records].count(True),
     )
 

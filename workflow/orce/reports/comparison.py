@@ -136,7 +136,8 @@ def compare(metrics: Mapping[str, CellMetrics]) -> list[Compared]:
             for column in columns(name):
                 text = printed[key][column.key]
                 value = Compared(name, *key, column.key, text, n_published=size)
-                compared.append(value.with_ours(ours) if ours else value)
+                # the paper's confidences are stated, whatever this run's readout is
+                compared.append(value.with_ours(ours.stated or ours) if ours else value)
     return compared
 
 
@@ -156,7 +157,7 @@ def summary(compared: list[Compared]) -> str:
     if counts[NOT_RUN] == n:
         return f"None of the paper's {n} values was run with this configuration."
     text = (
-        f"Of the paper's {n} values, {counts[INSIDE]} are inside the reproduced interval, "
+        f"Of {n} values of the paper, {counts[INSIDE]} are inside the reproduced interval, "
         f"{counts[OUTSIDE]} outside, {counts[NOT_RUN]} not run"
     )
     for verdict in (UNDEFINED, NO_INTERVAL):

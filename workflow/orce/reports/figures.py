@@ -71,11 +71,10 @@ class Series(NamedTuple):
     stated: Stated | None
 
     @property
-    def readable(self) -> bool:
-        """Whether any confidence could be read. Where none could, the default stands for all, and says
-        nothing of the method.
-        """
-        return self.stated is not None and self.stated.unread < len(self.stated.ids)
+    def read(self) -> Stated | None:
+        """What is drawn; None also where no confidence could be read, as all would be the default."""
+        stated = self.stated
+        return None if stated is None or stated.unread == len(stated.ids) else stated
 
 
 def build(plan: Pictures, results: str | Path, out: str | Path) -> Iterator[Path]:
@@ -106,7 +105,7 @@ def _say(axes, text: str) -> None:
     )
 
 
-# Reliability: accuracy against stated confidence in the bins of ECE, four methods in a row, as wide
+# Reliability: accuracy against confidence in the bins of ECE, four methods in a row, as wide
 # as the page
 
 PER_ROW = 4
@@ -131,15 +130,13 @@ def draw_reliability(cell: CellPicture, series: list[Series]) -> Figure:
     panels[0].set(xlim=(-0.06, 1.06), ylim=(-0.06, 1.06), xticks=[0, 0.5, 1], yticks=[0, 0.5, 1])
     numbers = itertools.count()  # of the methods that risk-coverage draws, for the same colours
     for panel, curve in zip(panels, series, strict=False):
-        panel.set_title("\n".join([curve.label, *_caption(curve)]))
+        panel.set_title("\n".join([curve.label, *_caption(curve.read)]))
         panel.set_xlabel("Confidence")
         panel.tick_params(labelbottom=True)
-        if curve.stated is None:
-            _say(panel, "no confidences.jsonl")
-        elif not curve.readable:
-            _say(panel, "no confidence could be read")
+        if curve.read:
+            _draw_bins(panel, curve.read, f"C{next(numbers)}")
         else:
-            _draw_bins(panel, curve.stated, f"C{next(numbers)}")
+            _say(panel, "no confidence could be read" if curve.stated else "no confidences.jsonl")
     for panel in panels[: len(series) : PER_ROW]:
         panel.set_ylabel("Accuracy")
     for panel in panels[len(series) :]:
@@ -169,17 +166,18 @@ def _legend_of_bins(n: int) -> list[Line2D]:
         bar(color=BLACK, label="gap"),
         bar(color=GREY, label="95 % interval"),
     ]
-    for share in (0.1, 0.5, 1.0) if n else ():
+    # a tenth, a half and all of them, rounded up
+    for k in sorted({-(-n // part) for part in (10, 2, 1)}) if n else ():
         handles.append(
             Line2D(
                 [],
                 [],
                 linewidth=0,
-                label=f"{share * n:,.0f} of {n:,} items",
+                label=f"{k:,} of {n:,} items",
                 color="white",
                 markerfacecolor=BLACK,
                 marker="o",
-                markersize=(SMALLEST + LARGEST * share) ** 0.5,
+                markersize=(SMALLEST + LARGEST * k / n) ** 0.5,
             )
         )
     return handles
@@ -195,10 +193,9 @@ def wilson_intervals(right: np.ndarray, count: np.ndarray) -> np.ndarray:
     return np.reshape(intervals, (-1, 2)).T
 
 
-def _caption(curve: Series) -> list[str]:
+def _caption(stated: Stated | None) -> list[str]:
     """The ECE of a method and its caveats, in lines as wide as its panel."""
-    stated = curve.stated
-    if stated is None or not curve.readable:
+    if stated is None:
         return []
     n = len(stated.ids)
     both = (stated.confidence, stated.correct)
@@ -230,7 +227,7 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
     axes = figure.subplots()
     axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="Coverage", ylabel="Risk (error rate)")
     axes.set_title(literal(cell.label))
-    read = [(curve, curve.stated) for curve in series if curve.stated and curve.readable]
+    read = [(curve, curve.read) for curve in series if curve.read]
     title = "AURC"
     usual = most_judged([stated for _, stated in read]) if read else None
     if usual:
@@ -242,13 +239,12 @@ def draw_risk_coverage(cell: CellPicture, series: list[Series]) -> Figure:
         _draw_curve(axes, curve, stated, number, is_other)
         if is_other:
             title = f"AURC ({OTHER} other answers; thin line: their perfect order)"
-    absent = {
-        "missing": [curve.label for curve in series if curve.stated is None],
-        "unread": [curve.label for curve in series if curve.stated and not curve.readable],
-    }
-    for why, methods in absent.items():
-        if methods:
-            axes.plot([], [], linestyle="", marker="", label=f"{why}: {', '.join(methods)}")
+    absent = []
+    for curve in series:
+        if not curve.read:
+            absent.append(f"{curve.label} (none read)" if curve.stated else curve.label)
+    if absent:
+        axes.plot([], [], linestyle="", marker="", label=f"missing: {', '.join(absent)}")
     labels = axes.get_legend_handles_labels()[1]
     columns = 2 if max(map(len, labels), default=0) <= LABEL else 1
     figure.set_size_inches(COLUMN, 2.75 + 0.23 / columns * len(series))

@@ -19,7 +19,7 @@ READINGS = ("mean", "stated")  # of a confidence LLM's distribution, beside the 
 class CellMetrics:
     """The metrics of a row. values: each metric by name, None where it is undefined; a correlation
     has its rho, and `spearman` the two columns `rho` and `p` as well. mean, stated: the same items
-    by the mean of each distribution, and by what the model states where `readout` is the mean. The
+    by the mean of each distribution, and by what the model states where `readout` is another. The
     rest as in metrics.json.
     """
 

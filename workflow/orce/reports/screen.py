@@ -45,7 +45,7 @@ def rows_so_far(cell: Path) -> list[str]:
         signs += metrics.sign
         name = " ".join([method, *metrics.sign])
         values = [metrics.values.get(key) for key in SO_FAR]
-        numbers = ["-" if value is None else f"{value:.3f}" for value in values]
+        numbers = ["-" if value is None else f"{value:z.3f}" for value in values]
         lines.append(LINE.format(name, *numbers, metrics.n_unparsed["confidence"]))
     for sign, meaning in MEANINGS.items():
         if sign in signs:

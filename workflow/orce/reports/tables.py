@@ -44,6 +44,7 @@ HOW_READ = {
     "mean": "the mean of their distribution over 0 to 100 percent",
     "mode": "the most probable of the values 0 to 100 percent",
 }
+SAID = {"stated": " as stated", "mean": " by the mean"}  # of a metric in a further block
 # The help of the option --confidences of the stages table and tables.
 CONFIDENCES = "of the rows of ablations, for differences on the same items"
 ACCEPTED = (
@@ -215,7 +216,9 @@ def fill(spec: TableWithRows, metrics: Mapping[str, CellMetrics], models: Labels
 def other_reading(metrics: CellMetrics, reading: str) -> CellMetrics | None:
     """A row by another reading of its confidence LLM; None where that says the same."""
     other = getattr(metrics, reading)
-    same = other is None or other.values.get("aurc") == metrics.values.get("aurc")
+    # where all answers are right or all wrong, AURC is the same for any confidence
+    keys = ("aurc", "ece")
+    same = other is None or all(other.values.get(key) == metrics.values.get(key) for key in keys)
     return None if same else other
 
 
@@ -273,11 +276,13 @@ def p_text(p: float) -> str:
 
 
 COUNTS: dict[str, Callable[[CellMetrics], int]] = {
-    "Unreadable answers, counted as wrong": lambda cell: cell.n_unparsed["answer"],
+    "Unreadable answers, counted as wrong unless labelled right": lambda cell: cell.n_unparsed[
+        "answer"
+    ],
     "Unreadable confidences, given the default confidence": (
         lambda cell: cell.n_unparsed["confidence"]
     ),
-    "Confidences read at a second try": (
+    "Confidences read at a second try, or decoded among the 101 values alone": (
         lambda cell: max(0, cell.n_retried - cell.n_unparsed["confidence"])
     ),
 }
@@ -320,10 +325,14 @@ def _notes(by_row: Rows, columns: Sequence[Column], models: Labels) -> list[str]
             notes.append(f"{title}: {listed(counts)}.")
     notes += _sign_notes(by_row)
     undefined: dict[str, dict[Row, list[str]]] = {}
-    for row, metrics in by_row.items():
-        for key, title in titles.items():
-            if metrics.value(key) is None:
-                undefined.setdefault(metrics.reason(key), {}).setdefault(row, []).append(title)
+    for row, cell in by_row.items():
+        readings = {"": cell}
+        readings |= {SAID[name]: other_reading(cell, name) for name in READINGS}
+        for said, metrics in readings.items():
+            for key, title in titles.items():
+                if metrics and metrics.value(key) is None:
+                    rows = undefined.setdefault(metrics.reason(key), {})
+                    rows.setdefault(row, []).append(f"{title}{said}")
     for reason, rows in undefined.items():
         missing = listed({row: f"({', '.join(names)})" for row, names in rows.items()})
         notes.append(f"{UNDEFINED} undefined ({reason}): {missing}.")
@@ -404,8 +413,10 @@ def _differences(spec: TableWithRows, given: set[str], unparsed: float) -> list[
             "aurc", own.confidence, own.correct, orce.confidence, orce.correct, RESAMPLES
         )
         text = "undefined"
-        if values["difference"] is not None:
-            text = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**values)
+        is_unread = len(own.ids) in (own.unread, orce.unread)
+        if values["difference"] is not None and not is_unread:
+            numbers = [decimals(values[key], "+") for key in ("difference", "low", "high")]
+            text = "{} [{}, {}]".format(*numbers)
         by_model.setdefault(row.model, []).append(f"{row.label} {text}")
     title = "AURC minus ORCE's on the same items, with its paired 95 % interval"
     return [f"{title}: {', '.join(differences)}." for differences in by_model.values()]

@@ -58,16 +58,17 @@ def run(
         **options,
     )
     if stated.unread < len(stated.ids):
-        values |= few_distinct(stated.confidence)
+        values |= few_distinct(stated.distinct)
     # the other readouts of the same distributions, for the tables' further blocks
     readout = store.manifest_facts(confidences).get("settings", {}).get("readout", "stated")
     if stated.mean is not None:
-        values["mean"] = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
+        by_mean = summarise(stated.mean, stated.correct, **options) | {"mass": stated.mass}
+        values["mean"] = by_mean | few_distinct(len(np.unique(stated.mean)))
     if readout != "stated":
         values["readout"] = readout
-    if readout == "mean" and stated.as_stated is not None:
+    if readout != "stated" and stated.as_stated is not None:
         as_stated = summarise(stated.as_stated, stated.correct, **options)
-        values["stated"] = as_stated | few_distinct(stated.as_stated)
+        values["stated"] = as_stated | few_distinct(len(np.unique(stated.as_stated)))
     digest = files.file_digest(confidences)
     read = {path: store.read_manifest(path) for path in manifests}
     values["provenance"] = provenance.provenance_of(to_mapping(settings), read, digest)
@@ -97,7 +98,6 @@ def check_ids(ids: list[str], confidences: str, kappa: dict[str, float], surroga
         raise BadInput(f"{confidences}: {first}, and {counted}; {store.remake_hint(confidences)}")
 
 
-def few_distinct(confidence: np.ndarray) -> dict[str, int]:
+def few_distinct(distinct: int) -> dict[str, int]:
     """`n_distinct` where there are fewer than three values, which says that a row is collapsed."""
-    distinct = len(np.unique(confidence))
     return {"n_distinct": distinct} if distinct < 3 else {}

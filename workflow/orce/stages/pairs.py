@@ -140,8 +140,7 @@ def tied_candidates(stated: Values, candidates: Sequence[Sequence[float]]) -> fl
 def few_values_message(distinct: int, tied: float) -> str:
     return (
         f"warning: the reference states {distinct} distinct value(s), and {tied:.0%} of two candidates of a prompt have the "
-        "same rank among them, so the reward cannot tell these apart; the mean of its distribution has no ties: "
-        "dpo.reference: mean"
+        "same rank among them, so the reward cannot tell these apart"
     )
 
 
