@@ -214,7 +214,7 @@ def test_notes_say_the_usual_error_other_sizes_what_a_second_try_made_readable_a
     assert filled_in(spec, found).notes == [
         "n = 1,200 except Small_LLM 1B: CoT 1,199.",
         "One standard error: AURC 0.020 (median over the rows).",
-        "Unreadable answers, counted as wrong: Small_LLM 1B: CoT 2.",
+        "Unreadable answers, wrong unless given as right: Small_LLM 1B: CoT 2.",
         "Unreadable confidences, given the default confidence: Small_LLM 1B: Vanilla 4, CoT 7.",
         "Confidences read at a second try: Small_LLM 1B: CoT 23.",
     ]
