@@ -114,7 +114,7 @@ def test_a_score_is_highest_where_all_samples_agree_and_0_where_none_do(name):
 @pytest.mark.parametrize("name", [*SCORES, "semantic_entropy", "weighted_semantic_entropy"])
 def test_one_sample_is_too_few(name):
     seen = {"answers": ["red"], "greedy": {"answer": "red"}, "sample_logprobs": [[-1.0]]}
-    with pytest.raises(BadInput, match=rf"{name} needs at least two samples of each prompt; raise answers\.samples"):
+    with pytest.raises(BadInput, match=rf"{name} needs at least two samples .*; raise answers\.samples, or --samples"):
         REGISTRY.get(name).measure(seen, ASKED, ALIKE)
 
 

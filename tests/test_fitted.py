@@ -122,7 +122,7 @@ def test_a_calibration_without_both_kinds_of_answer_outside_the_test_set_is_refu
     rows = [stated(one["id"], i > 0, 0.5) for i, one in enumerate(known)]
     with pytest.raises(AssertionError):  # the step does not end with 0
         fit_on(known, [rows], module="isotonic")
-    assert "1 items to fit on, without both a right and a wrong answer" in capsys.readouterr().err
+    assert "1 items to fit on (3 others are test questions), without both a right and a" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("separated", [False, True])

@@ -216,7 +216,7 @@ def test_notes_say_errors_sizes_second_tries_and_which_pairs_a_reward_sees():
     assert filled_in(spec, found).notes == [
         "n = 1,200 except Small_LLM 1B: CoT 1,199.",
         "One standard error: AURC 0.020 (median over the rows).",
-        "Unreadable answers, counted as wrong unless labelled right: Small_LLM 1B: CoT 2.",
+        "Unreadable answers, wrong unless given as right: Small_LLM 1B: CoT 2.",
         "Unreadable confidences, given the default confidence: Small_LLM 1B: Vanilla 4, CoT 7.",
         "Confidences read at a second try, or decoded among the 101 values alone: Small_LLM 1B: CoT 23.",
     ]

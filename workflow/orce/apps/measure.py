@@ -253,7 +253,15 @@ def _usual_methods(
         return [GIVEN]
     if judge is not None:
         return []
-    return ["agreement"] if "server" in source or not source else ["likelihood", "agreement"]
+    usual = ["likelihood"] if source and "server" not in source else []
+    if asked[0].samples is None or len(asked[0].samples) > 1:
+        usual.append("agreement")
+    if not usual:
+        raise BadInput(
+            "the questions have one answer each, and no confidence in it; name its column "
+            "(--fields confidence=COLUMN), or a method and its model (--methods vanilla --model MODEL)"
+        )
+    return usual
 
 
 def _rows(

@@ -55,7 +55,7 @@ def needs_two_samples(measure: Measure) -> Measure:
     def checked(seen: Seen, example: Example, task: Task) -> float | None:
         if len(seen["answers"]) < 2:
             few = f"{measure.__name__} needs at least two samples of each prompt"
-            raise BadInput(f"{few}; raise answers.samples")
+            raise BadInput(f"{few}; raise answers.samples, or --samples")
         return measure(seen, example, task)
 
     return checked

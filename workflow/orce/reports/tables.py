@@ -276,9 +276,7 @@ def p_text(p: float) -> str:
 
 
 COUNTS: dict[str, Callable[[CellMetrics], int]] = {
-    "Unreadable answers, counted as wrong unless labelled right": lambda cell: cell.n_unparsed[
-        "answer"
-    ],
+    "Unreadable answers, wrong unless given as right": lambda cell: cell.n_unparsed["answer"],
     "Unreadable confidences, given the default confidence": (
         lambda cell: cell.n_unparsed["confidence"]
     ),

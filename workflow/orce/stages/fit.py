@@ -126,7 +126,7 @@ def apply_map(
             if item[0].id not in shared and readable(item):
                 items.append(item)
         correct = [bool(item[0].correct) for item in items]
-        require_both(correct, fit_confidences[0])
+        require_both(correct, len(shared), fit_confidences[0], "calibrate_on")
         facts = {"parameters": fit(features(items), correct), "fitted_on": fit_confidences}
         facts |= {"n": len(items), "n_in_test_set": len(shared)}
     n_unparsed = dict.fromkeys(settings.below, 0)
@@ -160,10 +160,12 @@ def readable(item: Item) -> bool:
     return any(value is not None for value in stated(item))
 
 
-def require_both(correct: list[bool], path: str) -> None:
+def require_both(correct: list[bool], in_test_set: int, path: str, where: str) -> None:
+    """where: what names the items in a configuration."""
     if set(correct) != {True, False}:
-        few = f"{len(correct)} items to fit on, without both a right and a wrong answer"
-        raise BadInput(f"{path}: {few}; fit on a larger set: calibrate_on, or --fit")
+        left_out = f" ({in_test_set} others are test questions)" if in_test_set else ""
+        few = f"{len(correct)} items to fit on{left_out}, without both a right and a wrong answer"
+        raise BadInput(f"{path}: {few}; fit on others, or on more: {where}, or --fit")
 
 
 def align_by_id(paths: list[str]) -> list[Item]:
@@ -217,7 +219,7 @@ def apply_probe(
         "correct": [bool(rows[key].answer_correct) for key in kept],
         "question": [normalised_text(examples[key]) for key in kept],
     }
-    require_both(targets["correct"], surrogate)
+    require_both(targets["correct"], len(left_out), surrogate, "splits sft and rl")
     say(f"[{settings.label}] fitting on {len(kept)} questions")
     parameters = method.fit(read_features(fit_states, method.reads, kept), targets)
     keys = [("test", example["id"]) for example in tested]

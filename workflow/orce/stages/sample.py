@@ -159,4 +159,4 @@ def truncation_report(records: Sequence[Sample], budget: int) -> str | None:
         return None
     counted = f"{len(ended)} of {len(texts)} texts ended at their budget of {budget} tokens"
     unread = f"{ended.count(None)} of them without an answer that can be read"
-    return f"{counted}, {unread}; answers.max_tokens raises it"
+    return f"{counted}, {unread}; answers.max_tokens, or --max-tokens, raises it"
