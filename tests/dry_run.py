@@ -8,7 +8,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from graphlib import TopologicalSorter
 from pathlib import Path
 from unittest import mock
 
@@ -17,7 +16,7 @@ from conftest import ROOT
 from snakemake import cli, sourcecache
 
 from orce.__main__ import main
-from orce.apps.planned import Command, commands, waits
+from orce.apps.planned import Command, commands, in_order
 from orce.config import check, picking
 from orce.settings.schema import Config
 from orce.settings.stage import to_argument
@@ -75,17 +74,12 @@ def make(folder: Path, config: dict, *targets: str) -> list[Command]:
     return planned
 
 
-def words(command: Command) -> list[str]:
-    """What follows `orce`."""
-    return [command.stage, *(word for option, values in command.options.items() for word in (option, *values))]
-
-
 def run(folder: Path, config: Config, planned: list[Command]) -> None:
-    """Run planned commands here, each after those that make what it reads: a start costs more than the tests' models."""
+    """Run planned commands in this process: what a job takes to start costs more than the tests' models."""
     fast = {"ORCE_SPEED": to_argument(picking.speed_settings(config))}
     with contextlib.chdir(folder), mock.patch.dict(os.environ, fast):
-        for number in TopologicalSorter(dict(enumerate(waits(planned)))).static_order():
-            assert main(words(planned[number])) == 0, planned[number]
+        for command in in_order(planned):
+            assert main(command.words) == 0, command
 
 
 def outputs(planned: list[Command]) -> list[tuple[str, str]]:

@@ -123,7 +123,7 @@ def whole(small, tmp_path_factory) -> tuple[Path, dict[str, list[str]]]:
         f"compare {CELL} --methods sft consistency --resamples 20",
         f"measure asked.jsonl --judge {WARM} --out o.jsonl --device cpu",
     )
-    steps = {f"{one.stage} {shown(one.out)}": dry_run.words(one) for one in planned}
+    steps = {f"{one.stage} {shown(one.out)}": one.words for one in planned}
     return root, steps | {line.split()[0]: line.split() for line in by_hand}
 
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -27,6 +28,14 @@ class Command(NamedTuple):
 
     stage: str
     options: dict[str, list[str]]
+
+    @property
+    def words(self) -> list[str]:
+        """What follows `orce`."""
+        words = [self.stage]
+        for option, values in self.options.items():
+            words += [option, *values]
+        return words
 
     @property
     def out(self) -> str:
@@ -90,6 +99,14 @@ def commands(text: str) -> list[Command]:
                 values.append(word)
         found.append(Command(stage, options))
     return sorted(found, key=lambda command: (command.stage, command.out))
+
+
+def in_order(planned: list[Command]) -> list[Command]:
+    """The commands, each after those that make what it reads. Weights that a command loads by its
+    settings are made first.
+    """
+    order = TopologicalSorter(dict(enumerate(waits(planned)))).static_order()
+    return [planned[number] for number in order]
 
 
 def waits(commands: list[Command]) -> list[set[int]]:
