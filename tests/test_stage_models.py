@@ -35,7 +35,7 @@ SPEED = {  # chunks and batches of a few, so that their borders are crossed
 def deep(small, tmp_path_factory) -> str:
     """Folder of a three-layer model with the small model's tokenizer."""
     folder, tokenizer = tmp_path_factory.mktemp("deep"), AutoTokenizer.from_pretrained(small)
-    more = {"num_hidden_layers": 3, "max_position_embeddings": 256}
+    more = {"num_hidden_layers": 3, "max_position_embeddings": 512}
     model = random_model(LlamaConfig, LlamaForCausalLM, tokenizer, seed=5, **more)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

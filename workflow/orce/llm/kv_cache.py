@@ -24,7 +24,6 @@ from orce.llm.trie import (
     check_window,
     common_prefix,
     padded_batches,
-    sliding_window,
 )
 from orce.runtime import process
 
@@ -235,8 +234,8 @@ class CachedModel:
         self.batch_tokens = batch_tokens
 
     def ids(self, prompts: Iterable[Messages], more: int) -> Ids:
-        """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's sliding
-        window.
+        """Token ids. Raises BadInput if a prompt and `more` tokens exceed the model's context or
+        sliding window.
         """
         ids = prompts_ids(self.lm.tokenizer, prompts, self.lm.template_kwargs)
         check_window(self.lm.model.config, max(map(len, ids), default=0) + more, REMEDY)
@@ -273,10 +272,8 @@ class CachedModel:
 
 
 def check_fits(settings: Mapping[str, Any], prompts: Iterable[Messages], max_tokens: int) -> None:
-    """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the sliding
-    window of a model.
+    """Raises BadInput, before weights are loaded, if a prompt and max_tokens exceed the context or
+    the sliding window of a model.
     """
-    config = config_of(settings["source"])
-    if sliding_window(config) is not None:
-        longest = max(prompt_lengths(settings, prompts), default=0)
-        check_window(config, longest + max_tokens, REMEDY)
+    longest = max(prompt_lengths(settings, prompts), default=0)
+    check_window(config_of(settings["source"]), longest + max_tokens, REMEDY)

@@ -377,16 +377,20 @@ def sliding_window(config) -> int | None:
 
 
 def check_window(config, length: int, remedy: str) -> None:
-    """Raises BadInput if a sequence of `length` tokens is longer than the model's window. remedy:
-    what to do then.
+    """Raises BadInput if a sequence of `length` tokens is longer than the model's context, or its
+    window. remedy: what to do where the window alone is too short.
     """
+    context = getattr(config.get_text_config(), "max_position_embeddings", None)
     window = sliding_window(config)
-    if window is not None and length > window:
-        name = getattr(config, "name_or_path", "") or config.model_type
-        raise BadInput(
-            f"{name}: its layers attend to a sliding window of {window} tokens, and prompt and completion take {length}; "
-            f"{remedy}"
-        )
+    if context is not None and length > context:
+        limit = f"its context is {context} tokens"
+        remedy = "leave out the longest, or take a model with a longer context"
+    elif window is not None and length > window:
+        limit = f"its layers attend to a sliding window of {window} tokens"
+    else:
+        return
+    name = getattr(config, "name_or_path", "") or config.model_type
+    raise BadInput(f"{name}: {limit}, and prompt and completion take {length}; {remedy}")
 
 
 # Which prompts are computed together: batches cut by their tokens, so that memory does not depend

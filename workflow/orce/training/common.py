@@ -245,7 +245,7 @@ def trainer_arguments(lm: LanguageModel, job: TrainingJob, work: Path) -> dict[s
 
 
 def check_lengths(lm: LanguageModel, rows: Sequence[Row]) -> None:
-    """Raises BadInput if a row exceeds the model's sliding window."""
+    """Raises BadInput if a row exceeds the model's context or sliding window."""
     remedy = "training computes whole attention; leave out the longest examples, or take a model with a longer window"
     check_window(lm.model.config, longest(rows), remedy)
 

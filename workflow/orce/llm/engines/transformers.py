@@ -87,7 +87,7 @@ def load(settings: Mapping[str, Any], longest: int | None = None) -> "Engine":
     return Engine(lm, settings.get("batch_tokens", USUAL["batch_tokens"]))
 
 
-longest = check_fits  # not sized by its prompts, it refuses those that exceed a sliding window
+longest = check_fits  # not sized by its prompts, it refuses those that are too long
 
 
 @dataclass
