@@ -118,7 +118,7 @@ def small_model(folder) -> str:
     tokenizer.chat_template = "{% for turn in messages %}{{ turn.content }}<end>{% endfor %}"
     torch.manual_seed(0)
     size = {"hidden_size": 32, "intermediate_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1}
-    config = {"vocab_size": len(tokenizer), "max_position_embeddings": 256, "tie_word_embeddings": True}
+    config = {"vocab_size": len(tokenizer), "max_position_embeddings": 1024, "tie_word_embeddings": True}
     model = LlamaForCausalLM(LlamaConfig(**config, **size))
     model.generation_config = GenerationConfig(eos_token_id=tokenizer.eos_token_id)
     model.save_pretrained(folder)
