@@ -73,7 +73,7 @@ def difference(
     elif values["p"] is None:
         words = f"{values['difference']:+z.4f}, without interval or p: noise biases differences of {metric}"
     else:
-        found, low, high = (f"{values[key]:+z.4f}" for key in ("difference", "low", "high"))
-        words = f"{found} [{low}, {high}], p = {values['p']:.4g}"
+        # the sign stays also where a bound is nearly 0: it says whether 0 is inside
+        words = "{difference:+.4f} [{low:+.4f}, {high:+.4f}], p = {p:.4g}".format(**values)
     same = "same answers" if row.answers == base.answers else "other answers"
     return f"{metric} of {name} - {first}: {words} (n = {len(base.ids)}, {same})"

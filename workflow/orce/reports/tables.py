@@ -413,8 +413,8 @@ def _differences(spec: TableWithRows, given: set[str], unparsed: float) -> list[
         text = "undefined"
         is_unread = len(own.ids) in (own.unread, orce.unread)
         if values["difference"] is not None and not is_unread:
-            numbers = [decimals(values[key], "+") for key in ("difference", "low", "high")]
-            text = "{} [{}, {}]".format(*numbers)
+            # the sign stays also where a bound is nearly 0: it says whether 0 is inside
+            text = "{difference:+.3f} [{low:+.3f}, {high:+.3f}]".format(**values)
         by_model.setdefault(row.model, []).append(f"{row.label} {text}")
     title = "AURC minus ORCE's on the same items, with its paired 95 % interval"
     return [f"{title}: {', '.join(differences)}." for differences in by_model.values()]
