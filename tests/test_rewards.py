@@ -183,6 +183,14 @@ def test_every_reward_has_the_shape_of_the_candidates_a_label_and_a_source():
         reward_candidates(lambda *_: 1.0, C, K, [[0.5, 0.6]], [1.0], [True])
 
 
+def test_a_prompt_of_one_value_or_of_equal_rewards_makes_no_pair():
+    rewards = [[1, 1, 1], [2, 2, 2], [0, 1, -1], [3, 3, 3]]
+    confidences = [[0.5, 0.5, 0.5], [0.1, 0.2, 0.3], [0.1, 0.9, 0.7], [0.7, 0.7, 0.7]]
+    pairs = select_pairs(rewards, confidences, seed=0)
+    assert (pairs.prompt.tolist(), pairs.chosen.tolist(), pairs.rejected.tolist()) == ([2], [1], [2])
+    assert pairs.skipped == {"one value": 2, "equal rewards": 1}
+
+
 def test_equal_rewards_go_to_the_most_frequent_value_and_then_evenly():
     rewards, confidences = [[-1, -1, -1, -5, -5, -5]], [[0.3, 0.5, 0.5, 0.8, 0.8, 1]]
     for seed in range(20):
