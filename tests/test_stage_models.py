@@ -20,6 +20,7 @@ from stages_by_hand import JUDGE, WORDS, asked, greedy, lines, sampled, stage, w
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from orce.llm import language_model, reading
+from orce.training import tokenized_brier
 
 pytestmark = pytest.mark.usefixtures("folder")
 
@@ -360,6 +361,12 @@ def test_conftuner_is_taught_the_brier_score_of_its_values_and_their_form(deep):
     expected = optimized(plain, loss, 2)
     assert losses_of("conftuner") == pytest.approx(expected, abs=1e-3)
     same_weights("conftuner", plain, before)
+
+
+def test_the_brier_score_of_a_uniform_distribution_is_the_mean_square():
+    """The models here are nearly sure of 0 or 1, where an absolute error is the same."""
+    squares = sum((1 - percent / 100) ** 2 for percent in range(101)) / 101
+    assert tokenized_brier.tokenized_brier(torch.zeros(1, 101), torch.ones(1)).item() == pytest.approx(squares)
 
 
 def test_a_method_of_ones_own_gets_the_realised_pairs_and_its_settings(deep):
