@@ -32,7 +32,7 @@ def content(path: Path) -> bytes:
 
 
 def differences(found: dict[str, str], kind: Path) -> list[str]:
-    """The outputs that are not those of a kind of processor."""
+    """The outputs whose digests differ from a kind's."""
     frozen = {name: digest for digest, name in (line.split("  ") for line in kind.read_text().splitlines())}
     return [name for name in sorted(frozen | found) if frozen.get(name) != found.get(name)]
 

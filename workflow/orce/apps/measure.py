@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, cast
 from orce import stages, tasks
 from orce.apps import questions as brought
 from orce.apps.run_here import Run
-from orce.apps.table import RESERVED, Table, check_wanted, labelled_records, writable
+from orce.apps.table import RESERVED, Table, check_wanted, judged_answer, labelled_records, writable
 from orce.artefacts import files, store, tables
 from orce.config import cells, check
 from orce.errors import BadInput, did_you_mean, public
@@ -622,8 +622,7 @@ def _hints(
         if unread:
             yield f"{name}: {unread}"
     for name in table.methods:
-        judged = [record.get("own", {}).get(name, record)["answer"] for record in table]
-        other = sum(own != record["answer"] for own, record in zip(judged, table, strict=True))
+        other = sum(judged_answer(record, name)["answer"] != record["answer"] for record in table)
         if other:
             yield f"{name}: of an answer of its own in {other} of {len(table)} questions (`own` in the output)"
     empty = sum(record["answer"] is None for record in table)

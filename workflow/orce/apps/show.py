@@ -234,7 +234,7 @@ def statement(record: Confidence) -> str:
 def error(record: Confidence) -> float:
     """|confidence - correct| of a confidence that could be read."""
     assert record.confidence is not None
-    return round(abs(record.confidence - record.correct), 12)  # 1 - 0.7 is no tie of 0.3
+    return round(abs(record.confidence - record.correct), 12)  # 1 - 0.7 is not exactly 0.3
 
 
 def verdict(correct: bool) -> str:

@@ -56,7 +56,7 @@ class Table(list[Record]):
         """
         if not self.has_labels:
             raise BadInput("no labels, so nothing says which answers are right; give labels=[...]")
-        return [_judged(record, method).get("correct") for record in self]
+        return [judged_answer(record, method).get("correct") for record in self]
 
     def metrics(self) -> dict[str, Record]:
         """{method: its metrics with 95 % intervals}, as in the workflow's metrics.json; of the
@@ -68,7 +68,9 @@ class Table(list[Record]):
             values = zip(self, self.correct(method), self.confidence(method), strict=True)
             for line, right, value in values:
                 if right is not None:
-                    rows.append(_judged(line, method) | {"correct": right, "confidence": value})
+                    rows.append(
+                        judged_answer(line, method) | {"correct": right, "confidence": value}
+                    )
             by_method[method] = given.metrics(rows)
         return by_method
 
@@ -220,7 +222,7 @@ def labelled_records(path: Path, method: str) -> Labelled:
     for where, record in tables.records(path):
         correct = tables.judgement(record.get(f"{method}_correct"))  # a column of CSV
         if correct is None:
-            correct = _judged(record, method).get("correct")
+            correct = judged_answer(record, method).get("correct")
         if correct is None:
             continue
         if correct not in (True, False):
@@ -304,7 +306,7 @@ def _for_coverage(
     return Decision((values >= threshold).tolist(), threshold, promise)
 
 
-def _judged(record: Record, method: str) -> Record:
+def judged_answer(record: Record, method: str) -> Record:
     """The mapping with the answer that a method judges and its `correct`: the method's own, or the
     record.
     """
